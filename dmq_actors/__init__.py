@@ -1,0 +1,102 @@
+"""dmq_actors: Kafka's semantics inside one Python process.
+
+Topics with partitions, consumer groups, offsets, three delivery semantics, retries, dead letters,
+replay and lag, safe to call from any thread. Every partition and every group is a pykka actor.
+"""
+
+from dmq_actors._actors.promise import Promise
+from dmq_actors._actors.proxies import CoordinatorProxy, GroupProxy, PartitionProxy
+from dmq_actors._core.dead_letters import DeadLetterHeader
+from dmq_actors.config import (
+    BEGINNING,
+    DEAD_LETTER_PREFIX,
+    END,
+    AckResult,
+    Delivery,
+    GroupConfig,
+    OnOffsetLost,
+    RetryOrder,
+    StartFrom,
+    TopicConfig,
+)
+from dmq_actors.errors import (
+    ActorCrashedError,
+    BlockingInActorError,
+    BrokerClosedError,
+    BrokerForkedError,
+    BrokerTimeoutError,
+    ConsumerExistsError,
+    DMQError,
+    GroupExistsError,
+    InvalidArgumentError,
+    InvalidOffsetError,
+    InvalidTypeError,
+    MessageTooLargeError,
+    OffsetLostError,
+    QueueFullError,
+    StaleAssignmentError,
+    TopicExistsError,
+    UnknownConsumerError,
+    UnknownGroupError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from dmq_actors.info import (
+    CloseReport,
+    GroupInfo,
+    GroupPartitionInfo,
+    PartitionInfo,
+    TopicInfo,
+)
+from dmq_actors.message_queue import MessageQueue
+from dmq_actors.messages import DeliveredMessage, Headers, Message, StoredMessage
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BEGINNING",
+    "DEAD_LETTER_PREFIX",
+    "END",
+    "AckResult",
+    "ActorCrashedError",
+    "BlockingInActorError",
+    "BrokerClosedError",
+    "BrokerForkedError",
+    "BrokerTimeoutError",
+    "CloseReport",
+    "ConsumerExistsError",
+    "CoordinatorProxy",
+    "DMQError",
+    "DeadLetterHeader",
+    "DeliveredMessage",
+    "Delivery",
+    "GroupConfig",
+    "GroupExistsError",
+    "GroupInfo",
+    "GroupPartitionInfo",
+    "GroupProxy",
+    "Headers",
+    "InvalidArgumentError",
+    "InvalidOffsetError",
+    "InvalidTypeError",
+    "Message",
+    "MessageQueue",
+    "MessageTooLargeError",
+    "OffsetLostError",
+    "OnOffsetLost",
+    "PartitionInfo",
+    "PartitionProxy",
+    "Promise",
+    "QueueFullError",
+    "RetryOrder",
+    "StaleAssignmentError",
+    "StartFrom",
+    "StoredMessage",
+    "TopicConfig",
+    "TopicExistsError",
+    "TopicInfo",
+    "UnknownConsumerError",
+    "UnknownGroupError",
+    "UnknownPartitionError",
+    "UnknownTopicError",
+]

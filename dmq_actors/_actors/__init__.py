@@ -1,0 +1,1 @@
+"""The actor shell: the only place with pykka and threads."""

@@ -1,0 +1,131 @@
+"""`Broker`: what is behind a `MessageQueue`: its actors from the first to the last breath.
+
+Separate from the facade so that a facade nobody holds any more can be collected, and its actors
+stopped. States: open, closing, closed; never back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+from dmq_actors import events
+from dmq_actors._actors.clock import SystemClock
+from dmq_actors._actors.coordinator import CoordinatorActor
+from dmq_actors._actors.directory import Directory
+from dmq_actors._actors.dispatcher import Dispatcher
+from dmq_actors._actors.log import log
+from dmq_actors._actors.promise import actor_thread
+from dmq_actors._actors.ref import Stop, closed_error, fork_count, forked_error
+from dmq_actors.errors import DMQError
+from dmq_actors.info import CloseReport
+
+if TYPE_CHECKING:
+    from dmq_actors._actors.clock import Clock
+    from dmq_actors._actors.promise import Promise
+
+_EXIT_TIMEOUT = 1.0
+_open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+class Broker:
+    """The coordinator, the directory, the clock, the dispatcher, and how they end."""
+
+    def __init__(self, clock: Clock | None, actor_threads: int) -> None:
+        self._own_clock = None if clock is not None else SystemClock()
+        self._forks = fork_count()
+        self._door = threading.Lock()
+        self._closing = False
+        self._closed = threading.Event()
+        self._report = CloseReport()
+        self.redriving = threading.Lock()
+        self.clock: Clock = clock or cast("SystemClock", self._own_clock)
+        self.directory = Directory()
+        self._dispatcher = Dispatcher(actor_threads)
+        self.coordinator = CoordinatorActor.spawn(self.directory, self.clock, self._dispatcher)
+        _open_brokers.add(self)
+
+    def check_open(self) -> None:
+        """Refuse a call after `close` has begun, or in the child of a fork.
+
+        Raises:
+            BrokerClosedError, BrokerForkedError: as said.
+        """
+        if self._forks != fork_count():
+            raise forked_error()
+        if self._closing:
+            raise closed_error()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` has begun."""
+        return self._closing
+
+    def close(self, timeout: float) -> CloseReport:
+        """Stop everything within `timeout` seconds; a second caller waits for the first."""
+        if self._forks != fork_count():
+            return CloseReport()
+        if actor_thread_is_current():
+            self.abandon()
+            return self._report
+        deadline = time.monotonic() + timeout
+        with self._door:
+            first, self._closing = not self._closing, True
+        if not first:
+            self._closed.wait(max(deadline - time.monotonic(), 0.0))
+            return self._report
+        try:
+            self._report = self._stop_all(deadline)
+        finally:
+            _open_brokers.discard(self)
+            self._closed.set()
+        log.info(
+            events.BROKER_CLOSED,
+            in_flight=self._report.in_flight,
+            still_running=self._report.still_running,
+        )
+        return self._report
+
+    def abandon(self) -> None:
+        """Let everything stop, without waiting for it; safe in any thread, the collector's too."""
+        if self._forks == fork_count() and not self._closing:
+            self._closing = True
+            self._begin_stop()
+            self._closed.set()
+
+    def _begin_stop(self) -> Promise[dict[str, int]]:
+        """Stop groups, partitions, coordinator, and then the threads that ran them."""
+        stopping = self.coordinator.call(CoordinatorActor.shut_down, closed_error)
+
+        def stop_the_rest(_stopped: object) -> None:
+            self.coordinator.deliver(Stop(closed_error), None)
+            self._dispatcher.stop()
+
+        stopping.add_done_callback(stop_the_rest)
+        return stopping
+
+    def _stop_all(self, deadline: float) -> CloseReport:
+        in_flight: dict[str, int] = {}
+        with suppress(DMQError):  # the report names the threads that are still at it
+            in_flight = self._begin_stop().get(timeout=deadline - time.monotonic())
+        still_running = self._dispatcher.join(deadline)
+        if self._own_clock is not None and not self._own_clock.close(deadline):
+            still_running.append("dmq-clock")
+        counts = {group: count for group, count in in_flight.items() if count}
+        return CloseReport(counts, tuple(still_running))
+
+
+def actor_thread_is_current() -> bool:
+    """Whether this thread must not wait, because it is an actor's."""
+    return getattr(actor_thread, "current", None) is not None
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    # A daemon thread that logs while the interpreter goes down can abort the process.
+    for broker in list(_open_brokers):
+        broker.close(_EXIT_TIMEOUT)

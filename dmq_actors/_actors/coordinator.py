@@ -1,0 +1,325 @@
+"""`CoordinatorActor`: topics, groups, routing; the life and death of all other actors.
+
+It decides and passes on; it never waits. A publish goes through it to the partition, which answers
+the publisher directly. It is the only writer of the `Directory`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from dmq_actors import events
+from dmq_actors._actors.base import BrokerActor
+from dmq_actors._actors.directory import GroupHandle, TopicHandle, unknown_group
+from dmq_actors._actors.group import ConsumerGroupActor
+from dmq_actors._actors.log import log
+from dmq_actors._actors.partition import PartitionActor
+from dmq_actors._actors.promise import Promise, gather
+from dmq_actors._actors.ref import Stop
+from dmq_actors._core.arguments import check_name, check_new_topic_name
+from dmq_actors._core.batch import ROUND_ROBIN, Batch
+from dmq_actors._core.dead_letters import dead_letter_topic
+from dmq_actors._core.group_state import GroupState
+from dmq_actors._core.options import group_config, topic_config
+from dmq_actors._core.partition_log import PartitionLog
+from dmq_actors._core.traffic import Traffic
+from dmq_actors.config import Delivery, GroupConfig, StartFrom, TopicConfig
+from dmq_actors.errors import (
+    ActorCrashedError,
+    DMQError,
+    GroupExistsError,
+    InvalidTypeError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from dmq_actors.info import PartitionInfo, TopicInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dmq_actors._actors.clock import Clock
+    from dmq_actors._actors.directory import Directory
+    from dmq_actors._actors.dispatcher import Dispatcher
+    from dmq_actors._actors.partition import Bounds
+    from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors.config import GroupOptions, TopicOptions
+    from dmq_actors.messages import StoredMessage
+
+
+class CoordinatorActor(BrokerActor):
+    """The one actor that knows all others."""
+
+    def __init__(self, directory: Directory, clock: Clock, dispatcher: Dispatcher) -> None:
+        super().__init__("coordinator", dispatcher)
+        self._directory = directory
+        self._clock = clock
+        self._traffic: dict[str, Traffic] = {}
+        self._creating: dict[str, Promise[None]] = {}
+        self._incarnations = 0
+
+    # Topics
+
+    def create_topic(
+        self, topic: str, num_partitions: int = 1, **options: Unpack[TopicOptions]
+    ) -> TopicInfo:
+        """Create a topic and start its partitions; the options are those of the facade.
+
+        Raises:
+            TopicExistsError: there is one of this name.
+            InvalidArgumentError: a name or an option cannot be right.
+        """
+        config = topic_config(num_partitions, **options)
+        if check_new_topic_name(topic) in self._directory.topics:
+            raise TopicExistsError(
+                f"there is a topic {topic!r} already; delete it first, or use another name"
+            )
+        self._start_topic(topic, config)
+        empty = tuple(PartitionInfo(topic, number, 0, 0) for number in range(num_partitions))
+        return TopicInfo(topic, config, empty)
+
+    def delete_topic(self, topic: str) -> Promise[None]:
+        """Delete a topic and every group bound to it.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        handle = self._directory.topic(topic)
+        self._directory.topics = {
+            name: other for name, other in self._directory.topics.items() if other is not handle
+        }
+        del self._traffic[topic]
+        stopped = [
+            self._stop_group(group)
+            for group in list(self._directory.groups.values())
+            if group.topic is handle
+        ]
+        stopped += [
+            self._stop_actor(ref, partial(_deleted_topic, topic)) for ref in handle.partitions
+        ]
+        log.info(events.TOPIC_DELETED, topic=topic)
+        return gather(stopped).map(lambda _: None)
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics, dead-letter topics included, in order of creation."""
+        return list(self._directory.topics)
+
+    def get_topic_info(self, topic: str) -> Promise[TopicInfo]:
+        """A snapshot of a topic.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        handle = self._directory.topic(topic)
+        groups = tuple(
+            group.group_id for group in self._directory.groups.values() if group.topic is handle
+        )
+        infos = gather(ref.call(PartitionActor.info) for ref in handle.partitions)
+        return infos.map(lambda found: TopicInfo(topic, handle.config, tuple(found), groups))
+
+    # Publishing
+
+    def publish(self, topic: TopicHandle, batch: Batch) -> StoredMessage:
+        """Route one message; the proxy makes the arguments of a topic's name and a `Message`."""
+        return self._forward(
+            topic.partitions[self._route(topic, batch)[0]], PartitionActor.append_one, batch
+        )
+
+    def publish_many(
+        self, topic: TopicHandle, batch: Batch
+    ) -> list[StoredMessage] | Promise[list[StoredMessage]]:
+        """Route a batch: one message to each partition it touches."""
+        parts = batch.split(self._route(topic, batch))
+        if len(parts) == 1:
+            partition = next(iter(parts))
+            return self._forward(topic.partitions[partition], PartitionActor.append, batch)
+        places = [chosen for chosen, _ in parts.values()]
+        stored = gather(
+            topic.partitions[partition].call(PartitionActor.append, part)
+            for partition, (_, part) in parts.items()
+        )
+        return stored.map(partial(_in_order, places))
+
+    def store_dead_letter(
+        self, topic: TopicHandle, partition: int, batch: Batch
+    ) -> list[StoredMessage]:
+        """Store dead letters of a partition, in the same partition of its dead-letter topic.
+
+        The dead-letter topic is created if there is none.
+        """
+        self._check_current(topic)
+        name = dead_letter_topic(topic.name)
+        handle = self._directory.topics.get(name)
+        if handle is None:
+            config = TopicConfig(
+                num_partitions=topic.config.num_partitions,
+                partitioner=topic.config.partitioner,
+                share_values=topic.config.share_values,
+            )
+            handle = self._start_topic(name, config)
+        # One that outlived a topic of this name may have another number of partitions.
+        target = handle.partitions[partition % len(handle.partitions)]
+        return self._forward(target, PartitionActor.append, batch)
+
+    # Groups
+
+    def create_consumer_group(
+        self,
+        group_id: str,
+        topic: str,
+        delivery: str = Delivery.AT_LEAST_ONCE,
+        **options: Unpack[GroupOptions],
+    ) -> Promise[None]:
+        """Create a group bound to a topic; the options are those of the facade.
+
+        Raises:
+            GroupExistsError: there is one of this name.
+            UnknownTopicError: there is no such topic.
+            InvalidArgumentError: a name or an option cannot be right.
+        """
+        config = group_config(delivery, **options)
+        check_name("group id", group_id)
+        handle = self._directory.topic(topic)
+        if group_id in self._directory.groups or group_id in self._creating:
+            raise GroupExistsError(
+                f"there is a consumer group {group_id!r} already; use another name, or delete it"
+            )
+        created: Promise[None] = Promise()
+        self._creating[group_id] = created
+        bounds = gather(ref.call(PartitionActor.bounds) for ref in handle.partitions)
+        self._then(bounds, self._start_group, group_id, handle, config, created)
+        return created
+
+    def delete_consumer_group(self, group_id: str) -> Promise[None]:
+        """Delete a group; its waiting polls end with `UnknownGroupError`.
+
+        Raises:
+            UnknownGroupError: there is no such group.
+        """
+        return self._stop_group(self._directory.group(group_id)).map(lambda _: None)
+
+    def list_consumer_groups(self) -> list[str]:
+        """The names of all groups, in order of creation."""
+        return list(self._directory.groups)
+
+    def add_consumer(self, group_id: str, consumer_id: str) -> dict[str, list[int]]:
+        """Let a consumer join; the group answers. See `ConsumerGroupActor.add_consumer`."""
+        ref = self._directory.group(group_id).ref
+        return self._forward(ref, ConsumerGroupActor.add_consumer, consumer_id)
+
+    def remove_consumer(self, group_id: str, consumer_id: str) -> dict[str, list[int]]:
+        """Let a consumer leave; the group answers. See `ConsumerGroupActor.remove_consumer`."""
+        ref = self._directory.group(group_id).ref
+        return self._forward(ref, ConsumerGroupActor.remove_consumer, consumer_id)
+
+    # Life
+
+    def shut_down(self, why: Callable[[], DMQError]) -> Promise[dict[str, int]]:
+        """Stop all groups, then all partitions; answers the messages in flight by group."""
+        groups, topics = self._directory.groups, self._directory.topics
+        self._directory.groups, self._directory.topics = {}, {}
+        stopped = [self._stop_actor(group.ref, why) for group in groups.values()]
+        stopped += [
+            self._stop_actor(ref, why) for topic in topics.values() for ref in topic.partitions
+        ]
+        return gather(stopped).map(lambda counts: dict(zip(groups, counts, strict=False)))
+
+    def _start_topic(self, topic: str, config: TopicConfig) -> TopicHandle:
+        partitions = tuple(
+            PartitionActor.spawn(PartitionLog(topic, number, config), self._clock, self._dispatcher)
+            for number in range(config.num_partitions)
+        )
+        handle = TopicHandle(topic, config, partitions)
+        self._traffic[topic] = Traffic(config)
+        self._directory.topics = {**self._directory.topics, topic: handle}
+        log.info(events.TOPIC_CREATED, topic=topic, partitions=config.num_partitions)
+        return handle
+
+    def _start_group(
+        self,
+        promise: Promise[list[Bounds]],
+        group_id: str,
+        topic: TopicHandle,
+        config: GroupConfig,
+        created: Promise[None],
+    ) -> None:
+        if self._creating.get(group_id) is not created:
+            return
+        del self._creating[group_id]
+        try:
+            bounds = promise.peek()
+            self._check_current(topic)
+        except DMQError as error:
+            created.fail(error)
+            return
+        latest = config.start_from is StartFrom.LATEST
+        start = [end if latest else base for base, end in bounds]
+        self._incarnations += 1
+        state = GroupState(group_id, topic.name, start, config, self._incarnations)
+        store = partial(self._ref.call, CoordinatorActor.store_dead_letter, topic)
+        ref = ConsumerGroupActor.spawn(
+            state, topic.partitions, store, self._clock, self._dispatcher
+        )
+        handle = GroupHandle(group_id, topic, state.incarnation, ref)
+        self._directory.groups = {**self._directory.groups, group_id: handle}
+        log.info(
+            events.GROUP_CREATED, group=group_id, topic=topic.name, delivery=str(config.delivery)
+        )
+        created.resolve()
+
+    def _route(self, topic: TopicHandle, batch: Batch) -> list[int]:
+        if not isinstance(batch, Batch):
+            raise InvalidTypeError(
+                f"expected a prepared Batch, found {type(batch).__name__}; "
+                "publish through MessageQueue.publish or mq.coordinator"
+            )
+        self._check_current(topic)
+        traffic = self._traffic[topic.name]
+        partitions = batch.partitions
+        if ROUND_ROBIN in partitions:
+            partitions = traffic.deal(partitions)
+        if traffic.count(len(partitions)):
+            log.warning(events.TOPIC_GROWING, topic=topic.name, messages=traffic.published)
+        return partitions
+
+    def _check_current(self, topic: TopicHandle) -> None:
+        if self._directory.topics.get(topic.name) is not topic:
+            raise _deleted_topic(topic.name)
+
+    def _stop_group(self, group: GroupHandle) -> Promise[Any]:
+        self._directory.groups = {
+            name: other for name, other in self._directory.groups.items() if other is not group
+        }
+        log.info(events.GROUP_DELETED, group=group.group_id, topic=group.topic.name)
+        return self._stop_actor(group.ref, partial(unknown_group, group.group_id))
+
+    def _stop_actor(self, ref: BrokerRef[Any], why: Callable[[], DMQError]) -> Promise[Any]:
+        stopped: Promise[Any] = Promise()
+        ref.deliver(Stop(why), stopped)
+        return stopped
+
+    def _on_restart(self) -> None:
+        # The answer of a partition for a group being created may have been lost.
+        creating, self._creating = self._creating, {}
+        for group_id, created in creating.items():
+            created.fail(
+                ActorCrashedError(
+                    f"the coordinator crashed while it created group {group_id!r}; create it again"
+                )
+            )
+
+    def _on_stop(self, why: Callable[[], DMQError]) -> None:
+        for created in self._creating.values():
+            created.fail(why())
+
+
+def _deleted_topic(topic: str) -> DMQError:
+    return UnknownTopicError(f"topic {topic!r} was deleted")
+
+
+def _in_order(places: list[list[int]], parts: list[list[StoredMessage]]) -> list[StoredMessage]:
+    stored: list[Any] = [None] * sum(map(len, places))
+    for chosen, part in zip(places, parts, strict=True):
+        for place, message in zip(chosen, part, strict=True):
+            stored[place] = message
+    return stored

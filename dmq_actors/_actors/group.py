@@ -1,0 +1,263 @@
+"""`ConsumerGroupActor`: owns the state of one group, and is the protocol of its members.
+
+Polls are answered by its `PollService`, dead letters brought away by its `Burials`; both run as
+parts of this actor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dmq_actors import events
+from dmq_actors._actors.base import BrokerActor
+from dmq_actors._actors.burials import Burials
+from dmq_actors._actors.log import log
+from dmq_actors._actors.partition import PartitionActor
+from dmq_actors._actors.poll_service import PollService
+from dmq_actors._actors.promise import Promise, gather
+from dmq_actors._core.arguments import (
+    check_consumer_id,
+    check_int,
+    check_offsets,
+    check_seconds,
+)
+from dmq_actors._core.dead_letters import is_dead_letter_topic
+from dmq_actors.config import BEGINNING, END, AckResult
+from dmq_actors.errors import DMQError, InvalidOffsetError, InvalidTypeError
+from dmq_actors.info import GroupInfo, GroupPartitionInfo
+from dmq_actors.messages import DeliveredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dmq_actors._actors.clock import Clock
+    from dmq_actors._actors.dispatcher import Dispatcher
+    from dmq_actors._actors.partition import Bounds
+    from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._core.batch import Batch
+    from dmq_actors._core.group_state import GroupState
+
+_WARN_INTERVAL = 60.0
+
+
+class ConsumerGroupActor(BrokerActor):
+    """The state of one consumer group; nobody else touches it."""
+
+    def __init__(
+        self,
+        state: GroupState,
+        partitions: Sequence[BrokerRef[PartitionActor]],
+        store_dead_letter: Callable[[int, Batch], Promise[Any]],
+        clock: Clock,
+        dispatcher: Dispatcher,
+    ) -> None:
+        super().__init__(f"group-{state.group_id}", dispatcher)
+        self._state = state
+        self._partitions = partitions
+        self._clock = clock
+        resume = self._ref.resume
+        self._polls = PollService(state, partitions, clock, resume)
+        self._burials = Burials(
+            state, partitions, store_dead_letter, clock, resume, self._polls.serve_owner
+        )
+        self._warned_at = float("-inf")
+
+    # Members
+
+    def add_consumer(self, consumer_id: str) -> dict[str, list[int]]:
+        """Let a consumer join and rebalance at once; answers the new assignments.
+
+        Raises:
+            ConsumerExistsError: the group has a member of this id.
+        """
+        return self._rebalanced(self._state.add_member(check_consumer_id(consumer_id)))
+
+    def remove_consumer(self, consumer_id: str) -> dict[str, list[int]]:
+        """Let a consumer leave and rebalance at once; answers the new assignments.
+
+        Its waiting polls end with ``[]``; what it had in flight goes to the next owners.
+
+        Raises:
+            UnknownConsumerError: the group has no such member.
+        """
+        changed = self._state.remove_member(check_consumer_id(consumer_id))
+        self._polls.dismiss(consumer_id)
+        return self._rebalanced(changed)
+
+    # Reading
+
+    def poll(
+        self, consumer_id: str, max_messages: int = 100, timeout: float | None = 0.0
+    ) -> Promise[list[DeliveredMessage]]:
+        """Up to `max_messages` for this consumer; waits up to `timeout` seconds for the first.
+
+        An id that holds no partitions gets ``[]``. None waits until there is something.
+        """
+        check_consumer_id(consumer_id)
+        check_int("max_messages", max_messages, minimum=1)
+        now = self._clock.monotonic()
+        deadline = None if timeout is None else now + check_seconds("timeout", timeout)
+        if consumer_id not in self._state.assignment:
+            self._warn_unknown(consumer_id, now)
+            return Promise.resolved([])
+        return self._polls.start(consumer_id, max_messages, deadline)
+
+    def seek(self, partition: int, offset: int) -> Promise[int]:
+        """Move the position of the group; answers the offset it was moved to.
+
+        `offset` may be `BEGINNING` or `END`, which are resolved once, now.
+
+        Raises:
+            UnknownPartitionError: the topic has no such partition.
+            InvalidOffsetError: outside of what is retained; the message names the range.
+        """
+        check_int("partition", partition, minimum=0)
+        check_int("offset", offset, minimum=END)
+        self._state.partition(partition)
+        answer: Promise[int] = Promise()
+        bounds = self._partitions[partition].call(PartitionActor.bounds)
+        self._then(bounds, self._seek_within, partition, offset, answer)
+        return answer
+
+    def _seek_within(
+        self, promise: Promise[Bounds], partition: int, offset: int, answer: Promise[int]
+    ) -> None:
+        try:
+            base, end = promise.peek()
+        except DMQError as error:
+            answer.fail(error)
+            return
+        target = {BEGINNING: base, END: end}.get(offset, offset)
+        if not base <= target <= end:
+            answer.fail(
+                InvalidOffsetError(
+                    f"cannot seek to offset {offset} in partition {partition} of topic "
+                    f"{self._state.topic!r}: it must be from {base} (BEGINNING) to {end} (END)"
+                )
+            )
+            return
+        self._state.partitions[partition].seek(target, end)
+        answer.resolve(target)
+        self._polls.serve_owner(partition)
+
+    # Completing
+
+    def commit(self, consumer_id: str, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
+        """Commit what was delivered to this consumer, or these offsets; see the facade."""
+        check_consumer_id(consumer_id)
+        checked = None if offsets is None else check_offsets(offsets)
+        committed = self._state.commit(consumer_id, checked)
+        self._polls.serve(consumer_id)
+        return committed
+
+    def acknowledge(
+        self,
+        message: DeliveredMessage,
+        success: bool = True,  # noqa: FBT001, FBT002  # fixed by the original contract
+        error: str = "",
+    ) -> AckResult | Promise[AckResult]:
+        """Complete the message of this delivery, or count a failure of it; see the facade."""
+        if not isinstance(message, DeliveredMessage):
+            raise InvalidTypeError(
+                f"expected a message as poll() returns it, found {type(message).__name__}"
+            )
+        if success:
+            result = self._state.acknowledge(message)
+        else:
+            result = self._state.nack(
+                message, error, now=self._clock.time(), monotonic=self._clock.monotonic()
+            )
+            if result is AckResult.DEAD_LETTERED and not is_dead_letter_topic(self._state.topic):
+                return self._burials.start(message)
+        if result is not AckResult.STALE:
+            self._polls.serve_owner(message.partition)
+        return result
+
+    # Telling
+
+    def lag(self) -> Promise[dict[int, int]]:
+        """By partition, how many messages are not completed yet."""
+        answer: Promise[dict[int, int]] = Promise()
+        self._then(self._all_bounds(), self._tell, self._lags, answer)
+        return answer
+
+    def info(self) -> Promise[GroupInfo]:
+        """A snapshot of the group."""
+        answer: Promise[GroupInfo] = Promise()
+        self._then(self._all_bounds(), self._tell, self._describe, answer)
+        return answer
+
+    def _all_bounds(self) -> Promise[list[Bounds]]:
+        return gather(partition.call(PartitionActor.bounds) for partition in self._partitions)
+
+    def _tell(
+        self,
+        promise: Promise[list[Bounds]],
+        describe: Callable[[list[Bounds]], Any],
+        answer: Promise[Any],
+    ) -> None:
+        try:
+            answer.resolve(describe(promise.peek()))
+        except DMQError as error:
+            answer.fail(error)
+
+    def _lags(self, bounds: list[Bounds]) -> dict[int, int]:
+        return {
+            progress.partition: max(end - max(progress.committed, base), 0)
+            for progress, (base, end) in zip(self._state.partitions, bounds, strict=True)
+        }
+
+    def _describe(self, bounds: list[Bounds]) -> GroupInfo:
+        state, lags = self._state, self._lags(bounds)
+        return GroupInfo(
+            group_id=state.group_id,
+            topic=state.topic,
+            config=state.config,
+            generation=state.generation,
+            members=tuple(state.assignment),
+            assignments=state.assignments(),
+            partitions=tuple(
+                GroupPartitionInfo(
+                    partition=progress.partition,
+                    owner=state.owners.get(progress.partition),
+                    committed_offset=progress.committed,
+                    current_offset=progress.position,
+                    in_flight=progress.in_flight.total,
+                    retrying=len(progress.retries.waiting),
+                    held=progress.retries.held,
+                    skipped_total=progress.skipped_total,
+                    lag=lags[progress.partition],
+                )
+                for progress in state.partitions
+            ),
+            duplicates_total=state.duplicates_total,
+            dead_lettered_total=state.dead_lettered_total,
+            restarts=self._restarts,
+        )
+
+    # Life
+
+    def _rebalanced(self, changed: set[str]) -> dict[str, list[int]]:
+        state = self._state
+        log.info(
+            events.GROUP_REBALANCED,
+            group=state.group_id,
+            generation=state.generation,
+            members=list(state.assignment),
+        )
+        self._polls.end_wait(changed)
+        return state.assignments()
+
+    def _on_restart(self) -> None:
+        self._burials.restart()
+        self._polls.restart()
+
+    def _on_stop(self, why: Callable[[], DMQError]) -> int:
+        self._polls.stop(why)
+        self._burials.stop(why)
+        return sum(progress.in_flight.total for progress in self._state.partitions)
+
+    def _warn_unknown(self, consumer_id: str, now: float) -> None:
+        if now - self._warned_at >= _WARN_INTERVAL:
+            self._warned_at = now
+            log.warning(events.CONSUMER_UNKNOWN, group=self._state.group_id, consumer=consumer_id)

@@ -1,0 +1,186 @@
+"""`BrokerRef`: how messages get to our actors.
+
+pykka looks whether the actor lives and then puts; an actor that stops in between never answers.
+Here putting and looking are one step of the `Mailbox`: a message is either handled or answered with
+the reason why the actor is gone. Every ask is answered, by construction.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
+
+import pykka
+
+from dmq_actors._actors.promise import Promise
+from dmq_actors.errors import BrokerClosedError, BrokerForkedError, DMQError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dmq_actors._actors.mailbox import Mailbox
+
+A = TypeVar("A", bound=pykka.Actor)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Call:
+    """A message: run this method of the actor. Sent by our own code; proxies send `ProxyCall`."""
+
+    __slots__ = ("args", "kwargs", "method")
+
+    def __init__(
+        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.method = method
+        self.args = args
+        self.kwargs = kwargs
+
+    def __repr__(self) -> str:
+        return getattr(self.method, "__qualname__", repr(self.method))
+
+
+class Resume:
+    """A message of an actor to itself: go on here, in your own thread."""
+
+    __slots__ = ("args", "callback")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.callback = callback
+        self.args = args
+
+    def __repr__(self) -> str:
+        return getattr(self.callback, "__qualname__", repr(self.callback))
+
+
+class Stop:
+    """A message: stop for good, because of this. Only the broker sends it."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: Callable[[], DMQError]) -> None:
+        self.why = why
+
+    def __repr__(self) -> str:
+        return "Stop"
+
+
+class _Forks:
+    """Counts the forks of this process and its ancestors: threads do not survive one."""
+
+    count = 0
+
+    @classmethod
+    def happened(cls) -> None:
+        cls.count += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Forks.happened)
+
+
+def fork_count() -> int:
+    """A number that differs between a process and its forked children."""
+    return _Forks.count
+
+
+def forked_error() -> BrokerForkedError:
+    """What a call in the child of a fork gets."""
+    return BrokerForkedError(
+        "this broker was made before os.fork(), its threads live in the parent process; "
+        "make a new MessageQueue in the child (or start the child with 'spawn')"
+    )
+
+
+def closed_error() -> DMQError:
+    """What a call after the end of the broker gets."""
+    return BrokerClosedError("the broker is closed; make a new MessageQueue")
+
+
+class BrokerRef(pykka.ActorRef[A]):
+    """A reference to one of our actors. Thread-safe, as all of pykka's are."""
+
+    def __init__(self, actor: A) -> None:
+        super().__init__(actor)
+        self._mailbox = cast("Mailbox", actor.actor_inbox)
+        self._forks = _Forks.count
+        self.why_gone: Callable[[], DMQError] = closed_error
+
+    # The overloads: a method that answers with a promise is answered by the outcome of that.
+    @overload
+    def call(
+        self, method: Callable[Concatenate[A, P], Promise[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Promise[T]: ...
+    @overload
+    def call(
+        self,
+        method: Callable[Concatenate[A, P], T | Promise[T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Promise[T]: ...
+    @overload
+    def call(
+        self, method: Callable[Concatenate[A, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Promise[T]: ...
+    def call(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Promise[Any]:
+        """Ask: let the actor run its method, and promise the answer."""
+        reply: Promise[Any] = Promise()
+        self.deliver(Call(method, args, kwargs), reply)
+        return reply
+
+    def send(
+        self, method: Callable[Concatenate[A, P], Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Tell: let the actor run its method; a stopped actor is silently left alone."""
+        self.deliver(Call(method, args, kwargs), None)
+
+    def resume(self, callback: Callable[P, object], *args: P.args, **_: P.kwargs) -> None:
+        """Run a function in the actor's thread; only for the actor's own parts."""
+        self.deliver(Resume(callback, args), None)
+
+    def deliver(self, message: Any, reply: Promise[Any] | None) -> None:
+        """Put a message into the mailbox, or answer why that is impossible."""
+        if self._forks != _Forks.count:
+            if reply is not None:
+                reply.fail(forked_error())
+        elif not self._mailbox.put((message, reply)):
+            self.answer_gone(message, reply)
+
+    def answer_gone(self, message: Any, reply: Promise[Any] | None) -> None:
+        """Answer a message that comes after the actor's end."""
+        if reply is None:
+            return
+        if isinstance(message, Stop):
+            reply.resolve()
+        else:
+            reply.fail(self.why_gone())
+
+    # pykka's own interface, which its proxies use
+
+    def tell(self, message: Any) -> None:
+        """As pykka's, with a typed error when the actor is stopped."""
+        if self._forks != _Forks.count:
+            raise forked_error()
+        if not self.is_alive():
+            raise self.why_gone()
+        self.deliver(message, None)
+
+    @overload
+    def ask(
+        self, message: Any, *, block: Literal[False], timeout: float | None = None
+    ) -> Promise[Any]: ...
+    @overload
+    def ask(self, message: Any, *, block: Literal[True], timeout: float | None = None) -> Any: ...
+    @overload
+    def ask(
+        self, message: Any, *, block: bool = True, timeout: float | None = None
+    ) -> Any | Promise[Any]: ...
+    def ask(
+        self, message: Any, *, block: bool = True, timeout: float | None = None
+    ) -> Any | Promise[Any]:
+        """As pykka's, with a `Promise` that is always answered."""
+        reply: Promise[Any] = Promise()
+        self.deliver(message, reply)
+        return reply.get(timeout=timeout) if block else reply

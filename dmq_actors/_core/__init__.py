@@ -1,0 +1,1 @@
+"""The functional core: plain classes and functions without threads, locks, clocks or I/O."""

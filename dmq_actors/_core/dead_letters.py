@@ -1,0 +1,76 @@
+"""What a dead letter looks like, and what it was before."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from dmq_actors.config import DEAD_LETTER_PREFIX
+from dmq_actors.messages import Headers, Message, StoredMessage
+
+if TYPE_CHECKING:
+    from dmq_actors._core.progress import Failure
+
+
+class DeadLetterHeader(StrEnum):
+    """The headers the broker adds to a dead letter; all values are text."""
+
+    TOPIC = "dmq-original-topic"
+    PARTITION = "dmq-original-partition"
+    OFFSET = "dmq-original-offset"
+    MESSAGE_ID = "dmq-original-message-id"
+    TIMESTAMP = "dmq-original-timestamp"
+    """When the original was stored, seconds since 1970 UTC."""
+
+    GROUP = "dmq-group"
+    FAILURES = "dmq-failures"
+    """How often it failed in that group."""
+
+    ERROR = "dmq-last-error"
+    FIRST_FAILED = "dmq-first-failed-at"
+    """Seconds since 1970 UTC."""
+
+    LAST_FAILED = "dmq-last-failed-at"
+    """Seconds since 1970 UTC."""
+
+
+_OURS = frozenset(str(header) for header in DeadLetterHeader)
+
+
+def is_dead_letter_topic(topic: str) -> bool:
+    """Whether this topic holds the dead letters of another."""
+    return topic.startswith(DEAD_LETTER_PREFIX)
+
+
+def dead_letter_topic(topic: str) -> str:
+    """The topic that takes the dead letters of `topic`."""
+    return DEAD_LETTER_PREFIX + topic
+
+
+def bury(original: StoredMessage, group_id: str, failure: Failure) -> Message:
+    """The dead letter of a message: key, value and headers kept, its story in more headers."""
+    return Message(
+        original.value,
+        original.key,
+        Headers(
+            {
+                **original.headers,
+                DeadLetterHeader.TOPIC.value: original.topic,
+                DeadLetterHeader.PARTITION.value: str(original.partition),
+                DeadLetterHeader.OFFSET.value: str(original.offset),
+                DeadLetterHeader.MESSAGE_ID.value: original.message_id,
+                DeadLetterHeader.TIMESTAMP.value: repr(original.timestamp),
+                DeadLetterHeader.GROUP.value: group_id,
+                DeadLetterHeader.FAILURES.value: str(failure.count),
+                DeadLetterHeader.ERROR.value: failure.error,
+                DeadLetterHeader.FIRST_FAILED.value: repr(failure.first),
+                DeadLetterHeader.LAST_FAILED.value: repr(failure.last),
+            }
+        ),
+    )
+
+
+def exhume(dead_letter: StoredMessage) -> Message:
+    """The message as its producer handed it in: the broker's own headers taken off."""
+    headers = {name: value for name, value in dead_letter.headers.items() if name not in _OURS}
+    return Message(dead_letter.value, dead_letter.key, Headers(headers))

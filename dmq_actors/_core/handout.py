@@ -1,0 +1,47 @@
+"""What is handed to one member: runs of stored messages, and which delivery of them this is.
+
+The actor decides *which*; the objects that a reader holds are made in the reader's own thread.
+There they stay in the cache of the core that will read and free them, and the actor is free sooner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dmq_actors._core.values import copy_out
+from dmq_actors.messages import DeliveredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dmq_actors.messages import StoredMessage
+
+
+class Handout(NamedTuple):
+    """One delivery: to whom, in which generation, the how-manieth."""
+
+    owner: str
+    generation: int
+    attempt: int
+
+
+class Piece(NamedTuple):
+    """Messages of one partition, in offset order, that were handed out alike."""
+
+    messages: list[StoredMessage]
+    handout: Handout
+    incarnation: int
+
+
+def stamp(pieces: Iterable[Piece], *, copied: bool) -> list[DeliveredMessage]:
+    """The messages as the reader gets them; with `copied`, mutable values are copied."""
+    delivered: list[DeliveredMessage] = []
+    for messages, (_, generation, attempt), incarnation in pieces:
+        delivered += [
+            DeliveredMessage(
+                m.value, m.key, m.headers, m.message_id, m.topic, m.partition, m.offset,
+                m.timestamp, generation, attempt, incarnation,
+            )
+            for m in messages
+        ]  # fmt: skip
+    return copy_out(delivered) if copied else delivered

@@ -1,0 +1,85 @@
+"""Redriving: dead letters go back to the topic they came from, each once.
+
+An ordinary consumer group on the dead-letter topic remembers which were redriven. It has a member
+only while a redrive runs, so what was left is delivered to the next one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from dmq_actors._core.arguments import MAX_NAME_LENGTH, check_int
+from dmq_actors._core.dead_letters import dead_letter_topic, exhume
+from dmq_actors.errors import GroupExistsError
+from dmq_actors.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dmq_actors.message_queue import MessageQueue
+    from dmq_actors.messages import DeliveredMessage, StoredMessage
+
+_BATCH = 500
+_MEMBER = "redrive"
+
+
+def redrive(
+    mq: MessageQueue,
+    topic: str,
+    max_messages: int | None,
+    repair: Callable[[Message], Message | None] | None,
+    timeout: float,
+) -> list[StoredMessage]:
+    """See `MessageQueue.redrive`. One at a time per broker: the caller holds the lock."""
+    left = None if max_messages is None else check_int("max_messages", max_messages, minimum=0)
+    num_partitions = mq.get_topic_info(topic).num_partitions
+    letters = dead_letter_topic(topic)
+    if letters not in mq.list_topics():
+        return []
+    ends = {p.partition: p.next_offset for p in mq.get_topic_info(letters).partitions}
+    group_id = _group_id(topic)
+    with suppress(GroupExistsError):  # from an earlier redrive: it knows which letters were done
+        mq.create_consumer_group(group_id, letters)
+    redriven: list[StoredMessage] = []
+    mq.add_consumer(group_id, _MEMBER)
+    try:
+        while left is None or len(redriven) < left:
+            room = _BATCH if left is None else min(_BATCH, left - len(redriven))
+            batch = mq.poll(group_id, _MEMBER, room)
+            if not batch:
+                break
+            for letter in batch:
+                if letter.offset >= ends[letter.partition]:
+                    continue
+                message = exhume(letter) if repair is None else repair(exhume(letter))
+                if message is not None:
+                    partition = _home(letter, message, len(ends), num_partitions)
+                    redriven.append(
+                        mq.publish(topic, message, partition=partition, timeout=timeout)
+                    )
+                    mq.acknowledge(group_id, letter)
+    finally:
+        mq.remove_consumer(group_id, _MEMBER)
+    return redriven
+
+
+def _home(
+    letter: DeliveredMessage, message: Message, dead_partitions: int, num_partitions: int
+) -> int | None:
+    """The partition it came from; None lets its key decide, if the key or the topic changed."""
+    if (
+        isinstance(message, Message)
+        and message.key == letter.key
+        and dead_partitions == num_partitions
+    ):
+        return letter.partition
+    return None
+
+
+def _group_id(topic: str) -> str:
+    group_id = f"__redrive_{topic}"
+    if len(group_id) <= MAX_NAME_LENGTH:
+        return group_id
+    return f"__redrive_{sha256(topic.encode()).hexdigest()}"
