@@ -261,7 +261,7 @@ def gather(promises: Iterable[Promise[Any]]) -> Promise[list[Any]]:
 
     def collect() -> None:
         try:
-            finishes = [promise._finish for promise in waited_for]
+            finishes = [promise._finish for promise in waited_for]  # noqa: SLF001  # of this module
             values = [promise.peek() for promise in waited_for]
         except BaseException as error:  # noqa: BLE001  # handed on to the reader
             joint.fail(error)
