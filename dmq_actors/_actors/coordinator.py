@@ -129,6 +129,8 @@ class CoordinatorActor(BrokerActor):
         self, topic: TopicHandle, batch: Batch
     ) -> list[StoredMessage] | Promise[list[StoredMessage]]:
         """Route a batch: one message to each partition it touches."""
+        if not batch.messages:
+            return []
         parts = batch.split(self._route(topic, batch))
         if len(parts) == 1:
             partition = next(iter(parts))

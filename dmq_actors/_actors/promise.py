@@ -81,8 +81,9 @@ class Promise(pykka.Future[T]):
             BlockingInActorError: called on an actor's thread before the answer was there.
             DMQError: what the actor answered; for a stopped actor why it is gone.
         """
-        if self._get_hook is not None:
-            return super().get(timeout=timeout)
+        if self._get_hook is not None:  # one that pykka made, of others
+            self.resolve(self._get_hook(timeout))
+            self._get_hook = None
         self._wait(timeout)
         return self._read()
 

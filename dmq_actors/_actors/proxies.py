@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 import pykka
 
 from dmq_actors._actors.coordinator import CoordinatorActor
-from dmq_actors._actors.promise import Promise
+from dmq_actors._actors.promise import Promise, gather
 from dmq_actors._core.batch import prepare
 from dmq_actors.errors import DMQError
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A", bound=pykka.Actor)
+
+
+TURN_MESSAGES = 5_000
+"""A larger batch goes to the coordinator in several messages, so that others get their turn."""
 
 
 class ProxyMethod(Protocol[P, T]):
@@ -142,9 +146,13 @@ def route_many(
     """As `route_one`, for a batch; all of it or nothing passes."""
     handle = directory.topic(topic)
     batch = prepare(handle.config, messages)
-    if not batch.messages:
-        return Promise.resolved([])
-    return coordinator.call(CoordinatorActor.publish_many, handle, batch)
+    if len(batch.messages) <= TURN_MESSAGES:
+        return coordinator.call(CoordinatorActor.publish_many, handle, batch)
+    stored = [
+        coordinator.call(CoordinatorActor.publish_many, handle, part)
+        for part in batch.chunks(TURN_MESSAGES)
+    ]
+    return gather(stored).map(lambda parts: [message for part in parts for message in part])
 
 
 def _failed(error: DMQError) -> Promise[Any]:

@@ -23,7 +23,7 @@ from dmq_actors.errors import InvalidArgumentError, InvalidTypeError, UnknownPar
 from dmq_actors.messages import NO_HEADERS, Headers, Message, StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dmq_actors.config import TopicConfig
 
@@ -46,6 +46,18 @@ class Batch(msgspec.Struct):
     sizes: list[int]
     copied: bool
     named: bool
+
+    def chunks(self, size: int) -> Iterator[Batch]:
+        """The same messages in batches of at most `size`, in order."""
+        for start in range(0, len(self.messages), size):
+            places = slice(start, start + size)
+            yield Batch(
+                self.messages[places],
+                self.partitions[places],
+                self.sizes[places],
+                self.copied,
+                self.named,
+            )
 
     def split(self, partitions: Sequence[int]) -> dict[int, tuple[list[int], Batch]]:
         """By partition: the places in this batch, and the smaller batch that goes there."""
