@@ -15,7 +15,7 @@ from dmq_actors._actors.proxies import CoordinatorProxy, route_many, route_one
 from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._core.values import copy_in
 from dmq_actors.config import AckResult, Delivery, OnOffsetLost, RetryOrder, StartFrom
-from dmq_actors.errors import BrokerTimeoutError, InvalidTypeError, UnknownGroupError
+from dmq_actors.errors import InvalidTypeError, UnknownGroupError
 from dmq_actors.messages import DeliveredMessage
 from dmq_actors.redrive import redrive
 
@@ -65,6 +65,7 @@ class MessageQueue:
         self._call_timeout = check_seconds("call_timeout", call_timeout, above_zero=True)
         threads = check_int("actor_threads", actor_threads, minimum=1, maximum=64)
         self._broker = Broker(clock, threads)
+        self._coordinator_proxy = CoordinatorProxy(self._broker.coordinator, self._broker.directory)
         weakref.finalize(self, self._broker.abandon).atexit = False
 
     def __enter__(self) -> Self:
@@ -374,7 +375,7 @@ class MessageQueue:
         polled = group.call(ConsumerGroupActor.poll, consumer_id, max_messages, wait)
         try:
             return polled.get(timeout=None if wait is None else wait + self._call_timeout)
-        except BrokerTimeoutError:
+        except BaseException:  # a time-out, a Ctrl-C: nobody will read the answer
             polled.abandon()
             raise
 
@@ -525,7 +526,8 @@ class MessageQueue:
     @property
     def coordinator(self) -> CoordinatorProxy:
         """The coordinator by proxy: every call returns a `Promise` at once."""
-        return CoordinatorProxy(self._coordinator, self._broker.directory)
+        self._broker.check_open()
+        return self._coordinator_proxy
 
     def partition_actor(self, topic: str, partition: int) -> PartitionProxy:
         """A partition by proxy: look at its log without a group.

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pykka
@@ -50,6 +51,7 @@ class BrokerActor(pykka.Actor):
         self._name = name
         self._dispatcher = dispatcher
         self._restarts = 0
+        self._running = threading.Lock()
         self._reply: Promise[Any] | None = None
         self._mailbox = cast("Mailbox", self.actor_inbox)
         self._actor_ref = BrokerRef(self)
@@ -113,18 +115,19 @@ class BrokerActor(pykka.Actor):
 
     def _run(self) -> None:
         """Handle what waits in the mailbox; in a thread of the dispatcher."""
-        actor_thread.current = self
-        try:
-            for _ in range(TURN):
-                envelope = self._mailbox.take()
-                if envelope is None:
-                    return
-                self._handle(*envelope)
-                del envelope  # hold nothing while idle
-        except BaseException as error:  # noqa: BLE001  # raised from outside, between two messages
-            self._restart(repr(error))
-        finally:
-            actor_thread.current = self._reply = None
+        with self._running:  # free, but for an actor that was scheduled once too often
+            actor_thread.current = self
+            try:
+                for _ in range(TURN):
+                    envelope = self._mailbox.take()
+                    if envelope is None:
+                        return
+                    self._handle(*envelope)
+                    del envelope  # hold nothing while idle
+            except BaseException as error:  # noqa: BLE001  # from outside, between two messages
+                self._restart(repr(error))
+            finally:
+                actor_thread.current = self._reply = None
         self._schedule()
 
     def _handle(self, message: Any, reply: Promise[Any] | None) -> None:

@@ -1,8 +1,8 @@
 """`Mailbox`: the inbox of an actor, which also knows whether the actor is due to run.
 
-One lock makes three things one: a message is put, the actor is scheduled if it was not, and
-neither happens once the mailbox is closed. So an actor is never scheduled twice, which is why no
-two threads ever run it, and no message can slip in behind an actor's end.
+One lock makes two things one: a message is put and the actor marked as scheduled, and neither
+happens once the mailbox is closed. So no message can slip in behind an actor's end, and a busy
+actor stands in the run queue once, however many messages it has.
 """
 
 from __future__ import annotations
@@ -34,14 +34,20 @@ class Mailbox:
 
     def put(self, envelope: Envelope) -> bool:
         """Add a message and see to it that the actor runs; False if the mailbox is closed."""
-        with self._lock:
-            if self._closed:
-                return False
-            self._envelopes.append(envelope)
-            if self._scheduled:
-                return True
-            self._scheduled = True
-        self.schedule()
+        try:
+            with self._lock:
+                if self._closed:
+                    return False
+                self._envelopes.append(envelope)
+                if self._scheduled:
+                    return True
+                self._scheduled = True
+            self.schedule()
+        except BaseException:
+            # A Ctrl-C may hit the caller between the mark and the deed: then nobody would ever
+            # schedule this actor again. Once too often is harmless, see BrokerActor._run.
+            self.schedule()
+            raise
         return True
 
     def take(self) -> Envelope | None:
@@ -56,6 +62,7 @@ class Mailbox:
         """Take no more messages; returns those that were not handled."""
         with self._lock:
             self._closed = True
+            self.schedule = _nobody  # or whoever holds the mailbox would hold the actor
             left = list(self._envelopes)
             self._envelopes.clear()
             return left
@@ -74,4 +81,4 @@ class Mailbox:
 
 
 def _nobody() -> None:
-    """Before the actor is started nobody runs it; what is put waits."""
+    """Before its start and after its end nobody runs an actor."""

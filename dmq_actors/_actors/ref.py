@@ -104,6 +104,7 @@ class BrokerRef(pykka.ActorRef[A]):
     def __init__(self, actor: A) -> None:
         super().__init__(actor)
         self._mailbox = cast("Mailbox", actor.actor_inbox)
+        self._proxy: pykka.ActorProxy[A] | None = None
         self._forks = _Forks.count
         self.why_gone: Callable[[], DMQError] = closed_error
 
@@ -158,6 +159,12 @@ class BrokerRef(pykka.ActorRef[A]):
             reply.fail(self.why_gone())
 
     # pykka's own interface, which its proxies use
+
+    def proxy(self) -> pykka.ActorProxy[A]:
+        """As pykka's; made once, because looking at all attributes of an actor takes a while."""
+        if self._proxy is None:
+            self._proxy = super().proxy()
+        return self._proxy
 
     def tell(self, message: Any) -> None:
         """As pykka's, with a typed error when the actor is stopped."""

@@ -182,9 +182,7 @@ class ModelGroup:
                         cell.owner = ""
                     cell.state = SKIPPED
                 continue
-            if cell.state == WAITING:
-                cell.state = AHEAD
-            elif backward and cell.state == SKIPPED:
+            if cell.state == WAITING or (backward and cell.state == SKIPPED):
                 cell.state = AHEAD
             elif backward and self.delivery != "exactly_once" and cell.state in {FLYING, DONE}:
                 if cell.state == DONE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from client.model import DONE, FLYING, ModelGroup, ModelTopic
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -14,7 +15,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from client.model import DONE, FLYING, ModelGroup, ModelTopic
 from dmq_actors import (
     AckResult,
     ConsumerExistsError,
