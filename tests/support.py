@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class Crew:
         def run() -> None:
             try:
                 work(*args)
-            except BaseException:
+            except BaseException:  # noqa: BLE001  # reported by join
                 self._errors.append(traceback.format_exc())
 
         thread = threading.Thread(target=run, name=f"crew-{len(self._threads)}", daemon=True)
@@ -43,10 +43,10 @@ class Crew:
         assert not hung, f"hung: {hung}; errors so far: {self._errors}"
         assert not self._errors, "\n".join(self._errors)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: Any, tb: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
         if error is None:
             self.join()
 
@@ -60,7 +60,7 @@ def all_at_once(works: Sequence[Callable[[], Any]], timeout: float = WATCHDOG) -
         barrier.wait(timeout)
         try:
             results[at] = work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # a result like any other
             results[at] = error
 
     with Crew(timeout) as crew:

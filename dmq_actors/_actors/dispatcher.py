@@ -12,6 +12,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from dmq_actors import events
+from dmq_actors._actors.log import log
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -52,6 +55,16 @@ class Dispatcher:
         return [thread.name for thread in self._threads if thread.is_alive()]
 
     def _work(self) -> None:
-        while (run := self._due.get()) is not None:
-            run()
-            del run  # hold nothing while idle
+        while True:
+            run = None  # hold nothing while idle
+            try:
+                run = self._due.get()
+                if run is None:
+                    return
+                run()
+            except BaseException as error:  # noqa: BLE001  # thrown into this thread from outside
+                log.error(
+                    events.ACTOR_FAILED, actor="dispatcher", message=repr(run), exc_info=error
+                )
+                if run is not None:
+                    self._due.put(run)  # its actor counts on being run; once more is harmless

@@ -65,7 +65,8 @@ def test_blocking_publish_costs_at_most_two_and_a_half_bare_asks(queue):
     echo.deliver(Stop(closed_error), None)
     dispatcher.stop()
     assert dispatcher.join(time.monotonic() + 5) == []
-    print(f"\nask {asked * 1e3:.1f} us, publish {published * 1e3:.1f} us: {published / asked:.2f} x")
+    print(f"\nask {asked * 1e3:.1f} us, publish {published * 1e3:.1f} us")
+    print(f"publish / ask: {published / asked:.2f}")
     assert published <= 2.5 * asked
 
 
@@ -84,9 +85,7 @@ def test_publish_many_is_at_least_four_times_the_plain_queue(queue):
             )
 
     slow, fast = medians(publish_plain, publish_many)
-    print(
-        f"\nplain {count / slow:,.0f}/s, publish_many {count / fast:,.0f}/s: {slow / fast:.2f} x"
-    )
+    print(f"\nplain {count / slow:,.0f}/s, publish_many {count / fast:,.0f}/s: {slow / fast:.2f} x")
     assert queue.get_topic_info("t").message_count == count * (ROUNDS + 1)
     assert slow >= 4 * fast
 
