@@ -19,14 +19,13 @@ from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.directory import Directory
 from dmq_actors._actors.dispatcher import Dispatcher
 from dmq_actors._actors.log import log
-from dmq_actors._actors.promise import actor_thread
+from dmq_actors._actors.promise import Promise, actor_thread
 from dmq_actors._actors.ref import Stop, closed_error, fork_count, forked_error
 from dmq_actors.errors import DMQError
 from dmq_actors.info import CloseReport
 
 if TYPE_CHECKING:
     from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.promise import Promise
 
 _EXIT_TIMEOUT = 1.0
 _open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
@@ -91,21 +90,28 @@ class Broker:
         return self._report
 
     def abandon(self) -> None:
-        """Let everything stop, without waiting for it; safe in any thread, the collector's too."""
+        """Let everything stop, without waiting for it.
+
+        Safe anywhere, also where the garbage collector interrupts a thread that holds one of our
+        locks: it takes none, and the rest is done by the dispatcher.
+        """
         if self._forks == fork_count() and not self._closing:
             self._closing = True
-            self._begin_stop()
-            self._closed.set()
+            self._dispatcher.schedule(self._stop_unattended)
+
+    def _stop_unattended(self) -> None:
+        self._begin_stop()
+        if self._own_clock is not None:
+            self._own_clock.close(deadline=0.0)
+        self._closed.set()
 
     def _begin_stop(self) -> Promise[dict[str, int]]:
         """Stop groups, partitions, coordinator, and then the threads that ran them."""
         stopping = self.coordinator.call(CoordinatorActor.shut_down, closed_error)
-
-        def stop_the_rest(_stopped: object) -> None:
-            self.coordinator.deliver(Stop(closed_error), None)
-            self._dispatcher.stop()
-
-        stopping.add_done_callback(stop_the_rest)
+        ended: Promise[None] = Promise()
+        stopping.add_done_callback(lambda _: self.coordinator.deliver(Stop(closed_error), ended))
+        # Only now: an actor with much to do is scheduled again and again until its end.
+        ended.add_done_callback(lambda _: self._dispatcher.stop())
         return stopping
 
     def _stop_all(self, deadline: float) -> CloseReport:
