@@ -11,27 +11,24 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from dmq_actors import events
 from dmq_actors._actors.base import BrokerActor
-from dmq_actors._actors.directory import GroupHandle, TopicHandle, unknown_group
+from dmq_actors._actors.directory import GroupHandle, TopicHandle, deleted_topic, unknown_group
 from dmq_actors._actors.group import ConsumerGroupActor
 from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.promise import Promise, gather
 from dmq_actors._actors.ref import Stop
+from dmq_actors._actors.router import Router, in_order
 from dmq_actors._core.arguments import check_name, check_new_topic_name
-from dmq_actors._core.batch import ROUND_ROBIN, Batch
 from dmq_actors._core.dead_letters import dead_letter_topic
 from dmq_actors._core.group_state import GroupState
 from dmq_actors._core.options import group_config, topic_config
 from dmq_actors._core.partition_log import PartitionLog
-from dmq_actors._core.traffic import Traffic
 from dmq_actors.config import Delivery, GroupConfig, StartFrom, TopicConfig
 from dmq_actors.errors import (
     ActorCrashedError,
     DMQError,
     GroupExistsError,
-    InvalidTypeError,
     TopicExistsError,
-    UnknownTopicError,
 )
 from dmq_actors.info import PartitionInfo, TopicInfo
 
@@ -43,6 +40,7 @@ if TYPE_CHECKING:
     from dmq_actors._actors.dispatcher import Dispatcher
     from dmq_actors._actors.partition import Bounds
     from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._core.batch import Batch
     from dmq_actors.config import GroupOptions, TopicOptions
     from dmq_actors.messages import StoredMessage
 
@@ -54,7 +52,7 @@ class CoordinatorActor(BrokerActor):
         super().__init__("coordinator", dispatcher)
         self._directory = directory
         self._clock = clock
-        self._traffic: dict[str, Traffic] = {}
+        self._router = Router(directory)
         self._creating: dict[str, Promise[None]] = {}
         self._incarnations = 0
 
@@ -88,14 +86,14 @@ class CoordinatorActor(BrokerActor):
         self._directory.topics = {
             name: other for name, other in self._directory.topics.items() if other is not handle
         }
-        del self._traffic[topic]
+        self._router.remove(topic)
         stopped = [
             self._stop_group(group)
             for group in list(self._directory.groups.values())
             if group.topic is handle
         ]
         stopped += [
-            self._stop_actor(ref, partial(_deleted_topic, topic)) for ref in handle.partitions
+            self._stop_actor(ref, partial(deleted_topic, topic)) for ref in handle.partitions
         ]
         log.info(events.TOPIC_DELETED, topic=topic)
         return gather(stopped).map(lambda _: None)
@@ -122,7 +120,7 @@ class CoordinatorActor(BrokerActor):
     def publish(self, topic: TopicHandle, batch: Batch) -> StoredMessage:
         """Route one message; the proxy makes the arguments of a topic's name and a `Message`."""
         return self._forward(
-            topic.partitions[self._route(topic, batch)[0]], PartitionActor.append_one, batch
+            topic.partitions[self._router.route(topic, batch)[0]], PartitionActor.append_one, batch
         )
 
     def publish_many(
@@ -131,7 +129,7 @@ class CoordinatorActor(BrokerActor):
         """Route a batch: one message to each partition it touches."""
         if not batch.messages:
             return []
-        parts = batch.split(self._route(topic, batch))
+        parts = batch.split(self._router.route(topic, batch))
         if len(parts) == 1:
             partition = next(iter(parts))
             return self._forward(topic.partitions[partition], PartitionActor.append, batch)
@@ -140,7 +138,7 @@ class CoordinatorActor(BrokerActor):
             topic.partitions[partition].call(PartitionActor.append, part)
             for partition, (_, part) in parts.items()
         )
-        return stored.map(partial(_in_order, places))
+        return stored.map(partial(in_order, places))
 
     def store_dead_letter(
         self, topic: TopicHandle, partition: int, batch: Batch
@@ -149,7 +147,7 @@ class CoordinatorActor(BrokerActor):
 
         The dead-letter topic is created if there is none.
         """
-        self._check_current(topic)
+        self._directory.check_current(topic)
         name = dead_letter_topic(topic.name)
         handle = self._directory.topics.get(name)
         if handle is None:
@@ -232,7 +230,7 @@ class CoordinatorActor(BrokerActor):
             for number in range(config.num_partitions)
         )
         handle = TopicHandle(topic, config, partitions)
-        self._traffic[topic] = Traffic(config)
+        self._router.add(topic, config)
         self._directory.topics = {**self._directory.topics, topic: handle}
         log.info(events.TOPIC_CREATED, topic=topic, partitions=config.num_partitions)
         return handle
@@ -250,7 +248,7 @@ class CoordinatorActor(BrokerActor):
         del self._creating[group_id]
         try:
             bounds = promise.peek()
-            self._check_current(topic)
+            self._directory.check_current(topic)
         except DMQError as error:
             created.fail(error)
             return
@@ -268,25 +266,6 @@ class CoordinatorActor(BrokerActor):
             events.GROUP_CREATED, group=group_id, topic=topic.name, delivery=str(config.delivery)
         )
         created.resolve()
-
-    def _route(self, topic: TopicHandle, batch: Batch) -> list[int]:
-        if not isinstance(batch, Batch):
-            raise InvalidTypeError(
-                f"expected a prepared Batch, found {type(batch).__name__}; "
-                "publish through MessageQueue.publish or mq.coordinator"
-            )
-        self._check_current(topic)
-        traffic = self._traffic[topic.name]
-        partitions = batch.partitions
-        if ROUND_ROBIN in partitions:
-            partitions = traffic.deal(partitions)
-        if traffic.count(len(partitions)):
-            log.warning(events.TOPIC_GROWING, topic=topic.name, messages=traffic.published)
-        return partitions
-
-    def _check_current(self, topic: TopicHandle) -> None:
-        if self._directory.topics.get(topic.name) is not topic:
-            raise _deleted_topic(topic.name)
 
     def _stop_group(self, group: GroupHandle) -> Promise[Any]:
         self._directory.groups = {
@@ -313,15 +292,3 @@ class CoordinatorActor(BrokerActor):
     def _on_stop(self, why: Callable[[], DMQError]) -> None:
         for created in self._creating.values():
             created.fail(why())
-
-
-def _deleted_topic(topic: str) -> DMQError:
-    return UnknownTopicError(f"topic {topic!r} was deleted")
-
-
-def _in_order(places: list[list[int]], parts: list[list[StoredMessage]]) -> list[StoredMessage]:
-    stored: list[Any] = [None] * sum(map(len, places))
-    for chosen, part in zip(places, parts, strict=True):
-        for place, message in zip(chosen, part, strict=True):
-            stored[place] = message
-    return stored

@@ -69,6 +69,15 @@ class Directory:
         )
         raise UnknownTopicError(f"there is no topic {checked!r}; {hint}")
 
+    def check_current(self, topic: TopicHandle) -> None:
+        """Refuse a handle whose topic was deleted, also if there is a new one of that name.
+
+        Raises:
+            UnknownTopicError: it was.
+        """
+        if self.topics.get(topic.name) is not topic:
+            raise deleted_topic(topic.name)
+
     def partition(self, topic: object, partition: object) -> BrokerRef[PartitionActor]:
         """The actor of one partition.
 
@@ -108,6 +117,11 @@ class Directory:
             if handle.incarnation == incarnation:
                 return handle
         return None
+
+
+def deleted_topic(topic: str) -> UnknownTopicError:
+    """The error for a topic that does not exist any more."""
+    return UnknownTopicError(f"topic {topic!r} was deleted; create it anew, or use another")
 
 
 def unknown_group(group_id: str) -> UnknownGroupError:

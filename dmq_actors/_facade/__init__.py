@@ -1,0 +1,1 @@
+"""The methods of `MessageQueue`, by what they are about."""

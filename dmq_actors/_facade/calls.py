@@ -1,0 +1,33 @@
+"""`BrokerCalls`: what the parts of the facade share: one message to an actor, one bounded wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from dmq_actors._actors.broker import Broker
+    from dmq_actors._actors.coordinator import CoordinatorActor
+    from dmq_actors._actors.group import ConsumerGroupActor
+    from dmq_actors._actors.promise import Promise
+    from dmq_actors._actors.ref import BrokerRef
+
+T = TypeVar("T")
+
+
+class BrokerCalls:
+    """The way from a method of the facade to an actor and back."""
+
+    _broker: Broker
+    _call_timeout: float
+
+    @property
+    def _coordinator(self) -> BrokerRef[CoordinatorActor]:
+        self._broker.check_open()
+        return self._broker.coordinator
+
+    def _group(self, group_id: str) -> BrokerRef[ConsumerGroupActor]:
+        self._broker.check_open()
+        return self._broker.directory.group(group_id).ref
+
+    def _wait(self, promise: Promise[T]) -> T:
+        return promise.get(timeout=self._call_timeout)
