@@ -99,7 +99,7 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls):
         topic: str,
         max_messages: int | None = None,
         *,
-        repair: Callable[[Message], Message | None] | None = None,
+        repair: Callable[[StoredMessage], Message | None] | None = None,
         timeout: float = 30.0,
     ) -> list[StoredMessage]:
         """Publish the dead letters of a topic back to it, in their order per partition.
@@ -111,9 +111,10 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls):
         Args:
             topic: the topic they came from.
             max_messages: how many at most; None takes all.
-            repair: gets each message as it was published (without the broker's headers) and
-                answers the one to publish, or None to leave this dead letter for another time.
-                Runs in this thread; what it raises ends the redrive.
+            repair: gets each dead letter, with the headers that tell what happened (see
+                `DeadLetterHeader`), and answers the message to publish, or None to leave this one
+                for another time. The broker's own headers are taken off in any case. Runs in this
+                thread; what it raises ends the redrive.
             timeout: seconds for each publish.
 
         Returns:

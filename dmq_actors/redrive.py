@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from dmq_actors._core.arguments import MAX_NAME_LENGTH, check_int
+from dmq_actors._core.batch import check_message
 from dmq_actors._core.dead_letters import dead_letter_topic, exhume
 from dmq_actors.errors import GroupExistsError
 from dmq_actors.messages import Message
@@ -29,7 +30,7 @@ def redrive(
     mq: MessageQueue,
     topic: str,
     max_messages: int | None,
-    repair: Callable[[Message], Message | None] | None,
+    repair: Callable[[StoredMessage], Message | None] | None,
     timeout: float,
 ) -> list[StoredMessage]:
     """See `MessageQueue.redrive`. One at a time per broker: the caller holds the lock."""
@@ -53,8 +54,9 @@ def redrive(
             for letter in batch:
                 if letter.offset >= ends[letter.partition]:
                     continue
-                message = exhume(letter) if repair is None else repair(exhume(letter))
-                if message is not None:
+                repaired = letter if repair is None else repair(letter)
+                if repaired is not None:
+                    message = exhume(check_message(repaired))
                     partition = _home(letter, message, len(ends), num_partitions)
                     redriven.append(
                         mq.publish(topic, message, partition=partition, timeout=timeout)
@@ -69,13 +71,8 @@ def _home(
     letter: DeliveredMessage, message: Message, dead_partitions: int, num_partitions: int
 ) -> int | None:
     """The partition it came from; None lets its key decide, if the key or the topic changed."""
-    if (
-        isinstance(message, Message)
-        and message.key == letter.key
-        and dead_partitions == num_partitions
-    ):
-        return letter.partition
-    return None
+    same = message.key == letter.key and dead_partitions == num_partitions
+    return letter.partition if same else None
 
 
 def _group_id(topic: str) -> str:

@@ -139,9 +139,11 @@ async def work_in_an_event_loop(mq: MessageQueue) -> int:
 async def cancel_a_poll(mq: MessageQueue) -> None:
     """A cancelled poll takes nothing with it: the next one gets the message."""
     group = mq.group_actor("clocks")
+    poll = group.poll("task-0", timeout=None)
+    await group.lag()  # asked after the poll: now that it is answered, the poll waits at the actor
     with suppress(TimeoutError):
         async with asyncio.timeout(0.05):
-            await group.poll("task-0", timeout=None)
+            await poll
     stored = await mq.coordinator.publish("ticks", Message("late"), partition=0)
     [message] = await group.poll("task-0", timeout=WAIT)
     assert (message.offset, message.delivery_attempt) == (stored.offset, 1)

@@ -1,9 +1,9 @@
-"""Which airports delay their departures most? 10,000 real flights go through the queue.
+"""Flights from which airports are the latest? 10,000 real ones go through the queue.
 
 ::
 
     producers ──► flights ──► averages (4 workers): the delays of each airport
-                     └──────► alerts (2 workers): five late departures in a row
+                     └──────► alerts (2 workers): five late flights in a row
 
 The rows of data/flights.csv are keyed by origin airport, so the flights of an airport keep their
 order and are always with the same worker: no lock anywhere. Six rows arrive damaged. They fail
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parent / "data" / "flights.csv"
 PARTITIONS, PRODUCERS, BATCH = 8, 4, 500
-LATE, RUN = 15, 5  # later than 15 minutes is late; five late departures in a row alert
-DAMAGED = range(1_500, 10_000, 1_500)  # these lines of the file arrive unreadable
+LATE, RUN = 15, 5  # later than 15 minutes is late; five late flights in a row alert
+DAMAGED = range(1_100, 10_000, 1_500)  # lines that arrive unreadable; 7,100 costs PHX an alert
 
 
 class Flight(NamedTuple):
@@ -57,7 +57,7 @@ class Flight(NamedTuple):
 
 @dataclass
 class Delays:
-    """What is known of the departures of an airport."""
+    """What is known of the flights from an airport."""
 
     flights: int = 0
     minutes: int = 0
@@ -80,7 +80,7 @@ class Averages:
 
 
 class Alerts:
-    """A worker of the group ``alerts``, which judges the departures as they pass.
+    """A worker of the group ``alerts``, which judges the flights as they pass.
 
     A row that it cannot read says nothing about a run, and to refuse it is the job of the other
     group. When the repaired row comes, its moment is over.
@@ -91,7 +91,7 @@ class Alerts:
         self._run: defaultdict[str, int] = defaultdict(int)
 
     def handle(self, message: DeliveredMessage) -> None:
-        """Look at a departure."""
+        """Look at a flight."""
         if "repaired" in message.headers:
             return
         try:
@@ -105,11 +105,11 @@ class Alerts:
 
 
 def to_message(number: int, line: str) -> Message:
-    """The row as it is sent; a damaged one has lost its delay or its last column."""
+    """The row as it is sent; damaged ones have lost the delay or, every second, a column."""
     origin = Flight.parse(line).origin
     if number in DAMAGED:
         date, _, rest = line.split(",", 2)
-        line = f"{date},n/a,{rest}" if number % 1_000 else line.rpartition(",")[0]
+        line = f"{date},{rest}" if DAMAGED.index(number) % 2 else f"{date},n/a,{rest}"
     return Message(line, key=origin, headers={"line": str(number)})
 
 
@@ -117,7 +117,7 @@ def produce(mq: MessageQueue, messages: list[Message], airports: set[str]) -> No
     """A producer: publish the flights of its airports, batch by batch.
 
     What one thread publishes with one key keeps its order. Two producers with flights of the same
-    airport would race, and a run of late departures would be a matter of luck.
+    airport would race, and a run of late flights would be a matter of luck.
     """
     share = [message for message in messages if message.key in airports]
     for start in range(0, len(share), BATCH):
@@ -203,10 +203,10 @@ def by_plain_loop(lines: dict[str, str]) -> tuple[dict[str, Delays], list[tuple[
     flights = {number: Flight.parse(line) for number, line in lines.items()}
     delays, alerts = {}, []
     for airport in {flight.origin for flight in flights.values()}:
-        departures = {n: flight for n, flight in flights.items() if flight.origin == airport}
-        minutes = [flight.delay for flight in departures.values()]
+        outgoing = {n: flight for n, flight in flights.items() if flight.origin == airport}
+        minutes = [flight.delay for flight in outgoing.values()]
         delays[airport] = Delays(len(minutes), sum(minutes), sum(m > LATE for m in minutes))
-        seen = [flight for number, flight in departures.items() if int(number) not in DAMAGED]
+        seen = [flight for number, flight in outgoing.items() if int(number) not in DAMAGED]
         for late, group in groupby(seen, lambda flight: flight.delay > LATE):
             dates = [flight.date for flight in group]
             if late and len(dates) >= RUN:

@@ -25,4 +25,4 @@ with MessageQueue() as mq:
 assert [message.value for message in messages if message.key == "anna"] == [{"book": 2}, {"pen": 5}]
 assert result is AckResult.COMPLETED
 assert (lag_after_ack, lag_after_commit) == (2, 0)
-print(f"{len(messages)} orders billed; lag {lag_after_ack} after one ack, {lag_after_commit} after commit")
+print(f"{len(messages)} orders; lag {lag_after_ack} after one ack, {lag_after_commit} after commit")

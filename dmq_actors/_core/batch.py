@@ -144,11 +144,21 @@ def _route(config: TopicConfig, messages: Sequence[Message], partition: int | No
         raise unencodable_key(error) from error
 
 
-def _ready(message: Any, *, share: bool) -> Message:
+def check_message(message: object) -> Message:
+    """Refuse what is no `Message`.
+
+    Raises:
+        InvalidTypeError: it is none.
+    """
     if not isinstance(message, Message):
         raise InvalidTypeError(
             f"expected a Message, found {type(message).__name__}; wrap the value: Message(value)"
         )
+    return message
+
+
+def _ready(message: Message, *, share: bool) -> Message:
+    check_message(message)
     message_id = None if isinstance(message, StoredMessage) else message.message_id
     if message_id is not None and not (isinstance(message_id, str) and message_id):
         raise InvalidTypeError(f"a message_id is a non-empty str or None, found {message_id!r}")

@@ -70,7 +70,8 @@ def bury(original: StoredMessage, group_id: str, failure: Failure) -> Message:
     )
 
 
-def exhume(dead_letter: StoredMessage) -> Message:
-    """The message as its producer handed it in: the broker's own headers taken off."""
-    headers = {name: value for name, value in dead_letter.headers.items() if name not in _OURS}
-    return Message(dead_letter.value, dead_letter.key, Headers(headers))
+def exhume(message: Message) -> Message:
+    """A dead letter, or what was made of one, without the headers that the broker added."""
+    headers = {name: value for name, value in message.headers.items() if name not in _OURS}
+    message_id = None if isinstance(message, StoredMessage) else message.message_id
+    return Message(message.value, message.key, Headers(headers), message_id)

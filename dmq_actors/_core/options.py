@@ -17,7 +17,7 @@ from dmq_actors.config import (
 from dmq_actors.errors import InvalidTypeError
 
 MAX_PARTITIONS = 10_000
-"""Each is a thread; a mistyped number should not take the machine down."""
+"""Each is an actor of some KiB; a mistyped number should not take the machine down."""
 
 
 def topic_config(

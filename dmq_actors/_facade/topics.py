@@ -38,8 +38,7 @@ class TopicCalls(BrokerCalls):
 
         Args:
             topic: 1 to 249 letters, digits, ``.``, ``_``, ``-``.
-            num_partitions: 1 to 10,000; each is an actor with a thread, and the most consumers of
-                a group that can work at the same time.
+            num_partitions: 1 to 10,000; how many consumers of a group can work at the same time.
             retention_count: messages that a partition keeps at most.
             retention_bytes: bytes of keys and values that a partition keeps at most. Exact for
                 text and bytes; numbers count 8, other objects their own size without what they
