@@ -14,13 +14,12 @@ from dmq_actors._core.arguments import MAX_NAME_LENGTH, check_int
 from dmq_actors._core.batch import check_message
 from dmq_actors._core.dead_letters import dead_letter_topic, exhume
 from dmq_actors.errors import GroupExistsError
-from dmq_actors.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dmq_actors.message_queue import MessageQueue
-    from dmq_actors.messages import DeliveredMessage, StoredMessage
+    from dmq_actors.messages import DeliveredMessage, Message, StoredMessage
 
 _BATCH = 500
 _MEMBER = "redrive"
