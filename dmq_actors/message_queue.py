@@ -15,6 +15,7 @@ from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._facade.deliveries import DeliveryCalls
 from dmq_actors._facade.groups import GroupCalls
 from dmq_actors._facade.topics import TopicCalls
+from dmq_actors.errors import BrokerTimeoutError
 from dmq_actors.redrive import redrive
 
 if TYPE_CHECKING:
@@ -115,17 +116,25 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls):
                 `DeadLetterHeader`), and answers the message to publish, or None to leave this one
                 for another time. The broker's own headers are taken off in any case. Runs in this
                 thread; what it raises ends the redrive.
-            timeout: seconds for each publish.
+            timeout: seconds for each publish, and to wait for a redrive in another thread.
 
         Returns:
             The messages as they are stored again.
 
         Raises:
             UnknownTopicError: there is no such topic.
+            BrokerTimeoutError: another thread is still redriving.
         """
         self._broker.check_open()
-        with self._broker.redriving:
-            return redrive(self, topic, max_messages, repair, check_seconds("timeout", timeout))
+        seconds = check_seconds("timeout", timeout)
+        if not self._broker.redriving.acquire(timeout=seconds):
+            raise BrokerTimeoutError(
+                f"another thread has been redriving for {timeout} s; nothing was done, try again"
+            )
+        try:
+            return redrive(self, topic, max_messages, repair, seconds)
+        finally:
+            self._broker.redriving.release()
 
     # The actors
 

@@ -41,7 +41,7 @@ class Broker:
         self._closing = False
         self._closed = threading.Event()
         self._report = CloseReport()
-        self.redriving = threading.Lock()
+        self.redriving = threading.RLock()
         self.clock: Clock = clock or cast("SystemClock", self._own_clock)
         self.directory = Directory()
         self._dispatcher = Dispatcher(actor_threads)
