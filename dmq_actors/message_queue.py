@@ -15,7 +15,7 @@ from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._facade.deliveries import DeliveryCalls
 from dmq_actors._facade.groups import GroupCalls
 from dmq_actors._facade.topics import TopicCalls
-from dmq_actors.errors import BrokerTimeoutError
+from dmq_actors.errors import BrokerTimeoutError, InvalidTypeError
 from dmq_actors.redrive import redrive
 
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls):
         self, *, call_timeout: float = 30.0, clock: Clock | None = None, actor_threads: int = 1
     ) -> None:
         self._call_timeout = check_seconds("call_timeout", call_timeout, above_zero=True)
+        if clock is not None and not all(
+            callable(getattr(clock, name, None)) for name in ("time", "monotonic", "call_at")
+        ):
+            raise InvalidTypeError(
+                f"a clock has time(), monotonic() and call_at(); found {type(clock).__name__}"
+            )
         threads = check_int("actor_threads", actor_threads, minimum=1, maximum=64)
         self._broker = Broker(clock, threads)
         self._coordinator_proxy = CoordinatorProxy(self._broker.coordinator, self._broker.directory)

@@ -95,8 +95,8 @@ class DeliveredMessage(StoredMessage, frozen=True, gc=False):
 
     * ``generation``: the generation of the group when it was delivered.
     * ``delivery_attempt``: 1 for the first delivery to this group, 2 for the second, and so on.
-    * ``group_incarnation``: tells this group from an earlier or later one of the same name; for
-      the broker's own use.
+    * ``epoch`` and ``group_incarnation``: tell this delivery from one before a seek, and this
+      group from another of the same name; for the broker's own use.
 
     ``acknowledge`` compares these with what the group knows, and so tells a late acknowledgement
     from a fresh one.
@@ -104,6 +104,7 @@ class DeliveredMessage(StoredMessage, frozen=True, gc=False):
 
     generation: int = 0
     delivery_attempt: int = 1
+    epoch: int = 0
     group_incarnation: int = 0
 
     def with_value(self, value: Any) -> DeliveredMessage:

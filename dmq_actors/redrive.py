@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dmq_actors._core.arguments import MAX_NAME_LENGTH, check_int
 from dmq_actors._core.batch import check_message
 from dmq_actors._core.dead_letters import dead_letter_topic, exhume
-from dmq_actors.errors import GroupExistsError
+from dmq_actors.errors import GroupExistsError, InvalidTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +34,8 @@ def redrive(
 ) -> list[StoredMessage]:
     """See `MessageQueue.redrive`. One at a time per broker: the caller holds the lock."""
     left = None if max_messages is None else check_int("max_messages", max_messages, minimum=0)
+    if repair is not None and not callable(repair):
+        raise InvalidTypeError(f"repair is a function or None, found {type(repair).__name__}")
     num_partitions = mq.get_topic_info(topic).num_partitions
     letters = dead_letter_topic(topic)
     if letters not in mq.list_topics():

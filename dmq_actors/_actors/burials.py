@@ -95,7 +95,7 @@ class Burials:
             self._failed(burial, error)
             return
         if failure is None:  # completed meanwhile, by a commit of its offset
-            self._end(burial, AckResult.DEAD_LETTERED)
+            self._end(burial, AckResult.COMPLETED)
             return
         # The caller's copy stands in where retention has taken the original meanwhile.
         original = fetched.messages[0] if fetched.messages else burial.message

@@ -136,6 +136,6 @@ class SystemClock:
                         due = self._timers.pop_due(time.monotonic())
                     else:
                         wait = None if next_due is None else next_due - time.monotonic()
-                        self._changed.wait(wait)
+                        self._changed.wait(wait and min(wait, threading.TIMEOUT_MAX))
             for timer in due:
                 timer.fire()

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from dmq_actors._core.arguments import check_name
 from dmq_actors._core.dead_letters import is_dead_letter_topic
-from dmq_actors.errors import UnknownGroupError, UnknownPartitionError, UnknownTopicError
+from dmq_actors.errors import (
+    InvalidTypeError,
+    UnknownGroupError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,11 +92,11 @@ class Directory:
         """
         handle = self.topic(topic)
         count = len(handle.partitions)
-        if (
-            isinstance(partition, bool)
-            or not isinstance(partition, int)
-            or not 0 <= partition < count
-        ):
+        if isinstance(partition, bool) or not isinstance(partition, int):
+            raise InvalidTypeError(
+                f"a partition is an int, found {type(partition).__name__} {partition!r}"
+            )
+        if not 0 <= partition < count:
             raise UnknownPartitionError(
                 f"topic {handle.name!r} has no partition {partition!r}; "
                 f"it has partitions 0 to {count - 1}"

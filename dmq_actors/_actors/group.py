@@ -16,6 +16,7 @@ from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.poll_service import PollService
 from dmq_actors._actors.promise import Promise, gather
 from dmq_actors._core.arguments import (
+    check_bool,
     check_consumer_id,
     check_int,
     check_offsets,
@@ -56,7 +57,7 @@ class ConsumerGroupActor(BrokerActor):
         self._partitions = partitions
         self._clock = clock
         resume = self._ref.resume
-        self._polls = PollService(state, partitions, clock, resume)
+        self._polls = PollService(state, partitions, clock, resume, dispatcher.schedule)
         self._burials = Burials(
             state, partitions, store_dead_letter, clock, resume, self._polls.serve_owner
         )
@@ -161,7 +162,9 @@ class ConsumerGroupActor(BrokerActor):
             raise InvalidTypeError(
                 f"expected a message as poll() returns it, found {type(message).__name__}"
             )
-        if success:
+        if not isinstance(error, str):
+            raise InvalidTypeError(f"error is a text, found {type(error).__name__}")
+        if check_bool("success", success):
             result = self._state.acknowledge(message)
         else:
             result = self._state.nack(

@@ -14,6 +14,7 @@ from dmq_actors import events
 from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.polls import Poll, Polls, Round
+from dmq_actors._actors.promise import Abandonment
 from dmq_actors._core.handout import stamp
 from dmq_actors.errors import DMQError, OffsetLostError
 
@@ -43,11 +44,13 @@ class PollService:
         partitions: Sequence[BrokerRef[PartitionActor]],
         clock: Clock,
         resume: Resume,
+        schedule: Callable[[Callable[[], None]], None],
     ) -> None:
         self._state = state
         self._partitions = partitions
         self._clock = clock
         self._resume = resume
+        self._schedule = schedule
         self._polls = Polls()
         self._timer: Timer | None = None
 
@@ -56,7 +59,9 @@ class PollService:
     ) -> Promise[list[DeliveredMessage]]:
         """Begin to serve a poll of a member."""
         poll = Poll(consumer_id, room, deadline)
-        poll.promise.when_abandoned(partial(self._resume, self._abandoned, poll))
+        give_back = partial(self._resume, self._abandoned, poll)
+        # Through the run queue, which takes no lock: the collector may be what abandons.
+        poll.promise.when_abandoned(Abandonment(partial(self._schedule, give_back)))
         self._polls.add(poll)
         self.serve(consumer_id)
         return poll.promise

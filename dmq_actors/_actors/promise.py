@@ -33,6 +33,31 @@ actor_thread = threading.local()
 """``actor_thread.current`` is the actor whose thread this is; unset everywhere else."""
 
 
+class Abandonment:
+    """What to do about an answer that nobody reads: said outright, or collected unread.
+
+    Made for polls, whose messages are given back. The action must be safe where the garbage
+    collector may interrupt a thread, so it must take no lock.
+    """
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action: Callable[[], object] | None = action
+
+    def __call__(self) -> None:
+        action, self._action = self._action, None
+        if action is not None:
+            action()
+
+    def disarm(self) -> None:
+        """The answer was read."""
+        self._action = None
+
+    def __del__(self) -> None:
+        self()
+
+
 class Promise(pykka.Future[T]):
     """An answer that will come: wait with `get`, or ``await`` it, or add a callback.
 
@@ -48,8 +73,8 @@ class Promise(pykka.Future[T]):
         self._outcome: _Outcome | None = None
         self._callbacks: list[Callable[[], object]] = []
         self._finish: Callable[[Any], T] | None = None
-        self._on_abandon: Callable[[], object] | None = None
-        self._taken = False
+        self._abandonment: Abandonment | None = None
+        self._abandoned = False
 
     def __repr__(self) -> str:
         state = "pending" if self._outcome is None else "failed" if self._outcome[1] else "done"
@@ -110,8 +135,8 @@ class Promise(pykka.Future[T]):
     def map(self, func: Callable[[T], R]) -> Promise[R]:
         """A promise of ``func(answer)``; `func` runs in the thread that reads it."""
         mapped: Promise[R] = Promise()
-        mapped._on_abandon = self.abandon
-        self.add_done_callback(lambda done: mapped._adopt(done, func))
+        mapped.when_abandoned(Abandonment(self.abandon))
+        self.add_done_callback(lambda done: mapped._read_later(done, func))
         return mapped
 
     def filter(self: Promise[Iterable[R]], func: Callable[[R], bool]) -> Promise[Iterable[R]]:
@@ -126,11 +151,10 @@ class Promise(pykka.Future[T]):
     def abandon(self) -> None:
         """Say that nobody will read the answer: a poll gives its messages back."""
         with self._lock:
-            on_abandon, self._on_abandon = self._on_abandon, None
-            if self._taken:
-                return
-        if on_abandon is not None:
-            on_abandon()
+            self._abandoned = True
+            abandonment, self._abandonment = self._abandonment, None
+        if abandonment is not None:
+            abandonment()
 
     # For the one who answers
 
@@ -160,12 +184,18 @@ class Promise(pykka.Future[T]):
 
     def pipe_to(self, reply: Promise[Any]) -> None:
         """Let `reply` be answered as this one is."""
-        reply._on_abandon, self._on_abandon = self._on_abandon, None
-        self.add_done_callback(lambda done: reply._adopt(done, None))
+        abandonment, self._abandonment = self._abandonment, None
+        if abandonment is not None:
+            reply.when_abandoned(abandonment)
+        self.add_done_callback(reply._adopt)
 
-    def when_abandoned(self, callback: Callable[[], object]) -> None:
-        """What to do when the reader goes away without having read."""
-        self._on_abandon = callback
+    def when_abandoned(self, abandonment: Abandonment) -> None:
+        """What to do when the reader goes away without having read; at once if it has."""
+        with self._lock:
+            if not self._abandoned:
+                self._abandonment = abandonment
+                return
+        abandonment()
 
     def peek(self) -> Any:
         """The unfinished answer of a promise that is done; raises its error."""
@@ -177,14 +207,18 @@ class Promise(pykka.Future[T]):
             raise outcome[1]
         return outcome[0]
 
-    def _adopt(self, other: Promise[Any], func: Callable[[Any], Any] | None) -> None:
+    def _adopt(self, other: Promise[Any]) -> None:
         with other._lock:
             outcome, finish = cast("_Outcome", other._outcome), other._finish
-        if func is not None and finish is not None:
-            inner = finish
-            self._settle(outcome, lambda value: func(inner(value)))
+        self._settle(outcome, finish)
+
+    def _read_later(self, other: Promise[Any], func: Callable[[Any], Any]) -> None:
+        with other._lock:
+            _, error = cast("_Outcome", other._outcome)
+        if error is not None:
+            self.fail(error)
         else:
-            self._settle(outcome, func or finish)
+            self.resolve(other, lambda read: func(read.get(timeout=0)))
 
     def _settle(self, outcome: _Outcome, finish: Callable[[Any], T] | None) -> bool:
         with self._lock:
@@ -201,7 +235,9 @@ class Promise(pykka.Future[T]):
     def _read(self) -> T:
         with self._lock:
             value, error = cast("_Outcome", self._outcome)
-            self._taken, self._on_abandon = True, None
+            if self._abandonment is not None:
+                self._abandonment.disarm()
+                self._abandonment = None
             if error is None and self._finish is not None:
                 value = self._finish(value)
                 self._outcome, self._finish = (value, None), None
@@ -257,18 +293,9 @@ def gather(promises: Iterable[Promise[Any]]) -> Promise[list[Any]]:
     """A promise of all the answers, in order; it fails with the first error, when all are done."""
     waited_for = list(promises)
     joint: Promise[list[Any]] = Promise()
+    joint.when_abandoned(Abandonment(partial(_abandon_all, waited_for)))
     lock = threading.Lock()
     missing = len(waited_for)
-
-    def collect() -> None:
-        try:
-            finishes = [promise._finish for promise in waited_for]  # noqa: SLF001  # of this module
-            values = [promise.peek() for promise in waited_for]
-        except BaseException as error:  # noqa: BLE001  # handed on to the reader
-            joint.fail(error)
-        else:
-            finish = partial(_finish_all, finishes) if any(finishes) else None
-            joint.resolve(values, finish)
 
     def count(_done: Promise[Any]) -> None:
         nonlocal missing
@@ -276,7 +303,7 @@ def gather(promises: Iterable[Promise[Any]]) -> Promise[list[Any]]:
             missing -= 1
             last = missing == 0
         if last:
-            collect()
+            _settle_joint(joint, waited_for)
 
     for promise in waited_for:
         promise.add_done_callback(count)
@@ -285,11 +312,18 @@ def gather(promises: Iterable[Promise[Any]]) -> Promise[list[Any]]:
     return joint
 
 
-def _finish_all(finishes: list[Any], values: list[Any]) -> list[Any]:
-    return [
-        finish(value) if finish is not None else value
-        for finish, value in zip(finishes, values, strict=True)
-    ]
+def _settle_joint(joint: Promise[list[Any]], done: list[Promise[Any]]) -> None:
+    try:
+        values = [promise.peek() for promise in done]
+    except BaseException as error:  # noqa: BLE001  # handed on to the reader
+        joint.fail(error)
+    else:
+        joint.resolve(values, lambda _: [promise.get(timeout=0) for promise in done])
+
+
+def _abandon_all(promises: list[Promise[Any]]) -> None:
+    for promise in promises:
+        promise.abandon()
 
 
 def _typed(error: BaseException) -> BaseException:

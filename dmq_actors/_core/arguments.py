@@ -70,12 +70,23 @@ def check_seconds(what: str, value: object, *, above_zero: bool = False) -> floa
         raise InvalidTypeError(
             f"{what} is a number of seconds, found {type(value).__name__} {value!r}"
         )
-    if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds) or seconds < 0 or (above_zero and seconds == 0):
         lower = "above 0" if above_zero else "0 or more"
         raise InvalidArgumentError(
-            f"{what} must be a finite number of seconds, {lower}, found {value}"
+            f"{what} must be a finite number of seconds, {lower}, found {seconds}"
         )
-    return float(value)
+    return seconds
+
+
+def check_bool(what: str, value: object) -> bool:
+    """True or False, and nothing that merely counts as such."""
+    if not isinstance(value, bool):
+        raise InvalidTypeError(f"{what} is True or False, found {type(value).__name__} {value!r}")
+    return value
 
 
 def check_offsets(offsets: object) -> dict[int, int]:
@@ -93,10 +104,14 @@ def check_offsets(offsets: object) -> dict[int, int]:
 
 def check_choice(what: str, value: object, choices: type[E]) -> E:
     """One of the values of an enumeration, given as member or as text."""
+    names = ", ".join(repr(str(choice)) for choice in choices)
+    if not isinstance(value, str):
+        raise InvalidTypeError(
+            f"{what} must be one of {names}; found {type(value).__name__} {value!r}"
+        )
     try:
-        return choices(value)  # type: ignore[arg-type]  # a wrong type is a ValueError too
+        return choices(value)
     except ValueError:
-        names = ", ".join(repr(str(choice)) for choice in choices)
         raise InvalidArgumentError(f"{what} must be one of {names}; found {value!r}") from None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dmq_actors.errors import InvalidArgumentError
+from dmq_actors.errors import InvalidArgumentError, InvalidTypeError
 
 Assignment = dict[str, list[int]]
 Assignor = Callable[[Sequence[str], int, Mapping[str, Sequence[int]]], Assignment]
@@ -75,4 +75,5 @@ def resolve_assignor(name: object) -> Assignor:
     """The assignor of this name."""
     if isinstance(name, str) and name in ASSIGNORS:
         return ASSIGNORS[name]
-    raise InvalidArgumentError(f"unknown assignor {name!r}; use one of {sorted(ASSIGNORS)}")
+    wrong = InvalidArgumentError if isinstance(name, str) else InvalidTypeError
+    raise wrong(f"unknown assignor {name!r}; use one of {sorted(ASSIGNORS)}")

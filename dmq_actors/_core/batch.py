@@ -90,7 +90,13 @@ def prepare(
             partitioner answered with something that is no partition.
         UnknownPartitionError: `partition` is outside the topic.
     """
-    given = list(messages)
+    try:
+        given = list(messages)
+    except TypeError as error:
+        raise InvalidTypeError(
+            f"expected several messages, found {type(messages).__name__}; "
+            "pass a list of Message, or use publish for a single one"
+        ) from error
     batch = Batch(given, [], [], copied=False, named=False)
     if not all(map(_is_plain, given)):
         batch.messages = [_ready(message, share=config.share_values) for message in given]
@@ -173,8 +179,6 @@ def freeze_headers(headers: object) -> Headers:
         InvalidTypeError: not a dict, or a name that is no ``str``, or a value that is none of
             ``str``, ``bytes``, ``None``.
     """
-    if type(headers) is Headers:
-        return headers
     if headers is None:
         return NO_HEADERS
     if not isinstance(headers, dict):
@@ -190,6 +194,8 @@ def freeze_headers(headers: object) -> Headers:
                 f"header {name!r} must be str, bytes or None, found {type(value).__name__}; "
                 "convert it, for example with str(value)"
             )
+    if type(headers) is Headers:
+        return headers
     return Headers(headers) if headers else NO_HEADERS
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dmq_actors._core.handout import Piece
+    from dmq_actors._core.progress import DeliveryKey
     from dmq_actors.config import GroupConfig
     from dmq_actors.messages import DeliveredMessage
 
@@ -175,17 +176,19 @@ class GroupState:
     # Completing
 
     def progress_of(self, message: DeliveredMessage) -> Progress | None:
-        """The progress this delivery belongs to; None if it is of another group or incarnation."""
-        if message.group_incarnation != self.incarnation:
+        """The progress this delivery belongs to; None if this group did not make it."""
+        partition, offset = message.partition, message.offset
+        if message.group_incarnation != self.incarnation or not _is_index(offset):
             return None
-        return self.partitions[message.partition]
+        known = _is_index(partition) and partition < len(self.partitions)
+        return self.partitions[partition] if known else None
 
     def acknowledge(self, message: DeliveredMessage) -> AckResult:
         """Complete the message of this delivery, if it is still the current one."""
         progress = self.progress_of(message)
         if progress is None:
             return AckResult.STALE
-        return progress.acknowledge(message.offset, message.generation, message.delivery_attempt)
+        return progress.acknowledge(message.offset, _delivery_of(message))
 
     def nack(
         self, message: DeliveredMessage, error: str, *, now: float, monotonic: float
@@ -196,8 +199,7 @@ class GroupState:
             return AckResult.STALE
         result = progress.nack(
             message.offset,
-            message.generation,
-            message.delivery_attempt,
+            _delivery_of(message),
             key=optional_key_bytes(message.key),
             error=error,
             now=now,
@@ -210,11 +212,8 @@ class GroupState:
 
     def give_back(self, pieces: Sequence[Piece]) -> None:
         """Undo deliveries that never reached their caller."""
-        for messages, (_, generation, attempt), _ in reversed(pieces):
-            for message in reversed(messages):
-                progress = self.partitions[message.partition]
-                key = optional_key_bytes(message.key)
-                progress.give_back(message.offset, generation, attempt, key)
+        for piece in pieces:
+            self.partitions[piece.messages[0].partition].give_back(piece)
 
     def commit(self, consumer_id: str, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
         """Commit what was delivered to this consumer, or up to the offsets given: all or nothing.
@@ -256,3 +255,11 @@ class GroupState:
                 f"it has partitions 0 to {len(self.partitions) - 1}"
             )
         return self.partitions[partition]
+
+
+def _delivery_of(message: DeliveredMessage) -> DeliveryKey:
+    return (message.generation, message.delivery_attempt, message.epoch)
+
+
+def _is_index(number: object) -> bool:
+    return isinstance(number, int) and number >= 0

@@ -23,6 +23,11 @@ class Handout(NamedTuple):
     owner: str
     generation: int
     attempt: int
+    epoch: int
+    """The epoch of the partition's progress: tells a delivery after a seek from one before it."""
+
+    nacked: bool = False
+    """Whether this delivery has failed, so that the owner is done with it."""
 
 
 class Piece(NamedTuple):
@@ -36,11 +41,11 @@ class Piece(NamedTuple):
 def stamp(pieces: Iterable[Piece], *, copied: bool) -> list[DeliveredMessage]:
     """The messages as the reader gets them; with `copied`, mutable values are copied."""
     delivered: list[DeliveredMessage] = []
-    for messages, (_, generation, attempt), incarnation in pieces:
+    for messages, (_, generation, attempt, epoch, _), incarnation in pieces:
         delivered += [
             DeliveredMessage(
                 m.value, m.key, m.headers, m.message_id, m.topic, m.partition, m.offset,
-                m.timestamp, generation, attempt, incarnation,
+                m.timestamp, generation, attempt, epoch, incarnation,
             )
             for m in messages
         ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmq_actors._core.arguments import check_choice, check_int, check_seconds
+from dmq_actors._core.arguments import check_bool, check_choice, check_int, check_seconds
 from dmq_actors._core.assignors import resolve_assignor
 from dmq_actors._core.partitioners import check_partitioner
 from dmq_actors.config import (
@@ -14,7 +14,6 @@ from dmq_actors.config import (
     StartFrom,
     TopicConfig,
 )
-from dmq_actors.errors import InvalidTypeError
 
 MAX_PARTITIONS = 10_000
 """Each is an actor of some KiB; a mistyped number should not take the machine down."""
@@ -36,15 +35,13 @@ def topic_config(
         check_int("retention_bytes", retention_bytes, minimum=1)
     if retention_seconds is not None:
         check_seconds("retention_seconds", retention_seconds, above_zero=True)
-    if not isinstance(share_values, bool):
-        raise InvalidTypeError(f"share_values is a bool, found {share_values!r}")
     return TopicConfig(
         check_int("num_partitions", num_partitions, minimum=1, maximum=MAX_PARTITIONS),
         retention_count,
         retention_bytes,
         retention_seconds,
         check_partitioner(partitioner),
-        share_values,
+        check_bool("share_values", share_values),
     )
 
 

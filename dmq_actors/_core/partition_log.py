@@ -110,6 +110,7 @@ class PartitionLog:
         """The ids that producers gave themselves, by offset, in [start, end)."""
         if not self._named:
             return {}
+        start, end = max(start, self.base_offset), min(end, self.next_offset)
         return {
             offset: self._named[offset] for offset in range(start, end) if offset in self._named
         }
@@ -130,7 +131,7 @@ class PartitionLog:
     def _evict_below(self, new_base: int) -> None:
         if new_base <= self.base_offset:
             return
-        self._retention.evicted(new_base - self.base_offset)
+        self._retention.evicted(self.base_offset, new_base)
         if self._named:
             for offset in range(self.base_offset, new_base):
                 self._named.pop(offset, None)

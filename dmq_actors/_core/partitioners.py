@@ -54,7 +54,8 @@ def check_partitioner(partitioner: object) -> str | Partitioner:
         return cast("Partitioner", partitioner)
     if isinstance(partitioner, str) and partitioner in KEY_HASHES:
         return partitioner
-    raise InvalidArgumentError(
+    wrong = InvalidArgumentError if isinstance(partitioner, str) else InvalidTypeError
+    raise wrong(
         f"unknown partitioner {partitioner!r}; use one of {sorted(KEY_HASHES)} "
         "or a function (key: bytes, num_partitions: int) -> int"
     )

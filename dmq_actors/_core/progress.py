@@ -22,13 +22,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dmq_actors._core.partitioners import optional_key_bytes
 from dmq_actors._core.range_map import RangeMap
 from dmq_actors._core.retries import RetryQueue
 from dmq_actors.config import AckResult, Delivery
 from dmq_actors.errors import InvalidOffsetError
 
 if TYPE_CHECKING:
-    from dmq_actors._core.handout import Handout
+    from dmq_actors._core.handout import Handout, Piece
     from dmq_actors.config import GroupConfig
 
 
@@ -42,6 +43,10 @@ class Failure:
     last: float
     due: float
     """Monotonic seconds before which it is not delivered again."""
+
+
+DeliveryKey = tuple[int, int, int]
+"""What names a delivery of an offset: generation, attempt, epoch."""
 
 
 class Progress:
@@ -68,11 +73,11 @@ class Progress:
 
     # Completion
 
-    def acknowledge(self, offset: int, generation: int, attempt: int) -> AckResult:
+    def acknowledge(self, offset: int, delivery: DeliveryKey) -> AckResult:
         """Complete the message of this delivery."""
         if self.config.delivery is Delivery.AT_MOST_ONCE:
             return AckResult.COMPLETED
-        if not self._is_current(offset, generation, attempt):
+        if self._current(offset, delivery) is None:
             return AckResult.STALE
         self.complete(offset, offset + 1)
         return AckResult.COMPLETED
@@ -80,8 +85,7 @@ class Progress:
     def nack(
         self,
         offset: int,
-        generation: int,
-        attempt: int,
+        delivery: DeliveryKey,
         *,
         key: bytes | None,
         error: str,
@@ -94,23 +98,25 @@ class Progress:
         """
         if self.config.delivery is Delivery.AT_MOST_ONCE:
             return AckResult.COMPLETED
-        if not self._is_current(offset, generation, attempt):
+        handout = self._current(offset, delivery)
+        if handout is None:
             return AckResult.STALE
         before = self.failures.get(offset)
         count = before.count + 1 if before else 1
         due = monotonic + self._backoff(count)
         self.failures[offset] = Failure(count, error, before.first if before else now, now, due)
+        self.in_flight.set(offset, offset + 1, handout._replace(nacked=True))
         if count >= self.config.max_failures:
             self.retries.take(offset)
             self.burying.add(offset)
             return AckResult.DEAD_LETTERED
-        self.retries.wait(offset, key, due)
+        if offset < self.position:  # otherwise reading on comes to it, and looks at when it is due
+            self.retries.wait(offset, key, due)
         return AckResult.RETRYING
 
     def buried(self, offset: int) -> None:
         """The dead letter of this offset is stored: it is completed."""
         if offset in self.burying:
-            self.burying.discard(offset)
             self.complete(offset, offset + 1)
 
     def burial_failed(self, offset: int, key: bytes | None, monotonic: float) -> None:
@@ -135,6 +141,8 @@ class Progress:
         if self.retries:
             for offset in self.retries.between(start, end):
                 self.retries.take(offset)
+        if self.burying:
+            self.burying -= {offset for offset in self.burying if start <= offset < end}
         self.advance()
 
     def advance(self) -> None:
@@ -148,13 +156,17 @@ class Progress:
 
     def commit_delivered(self, consumer_id: str) -> None:
         """Complete what was delivered to this consumer and not nacked, and what a seek skipped."""
-        pending = RangeMap[bool]()
-        for offset in sorted({*self.retries.waiting, *self.burying}):
-            pending.set(offset, offset + 1, value=True)
-        ranges = [(start, end) for start, end, to in self.in_flight if to.owner == consumer_id]
+        burying = RangeMap[bool]()
+        for offset in sorted(self.burying):
+            burying.set(offset, offset + 1, value=True)
+        ranges = [
+            (start, end)
+            for start, end, handout in self.in_flight
+            if handout.owner == consumer_id and not handout.nacked
+        ]
         ranges += [(start, end) for start, end, _ in self.skipped]
         for start, end in ranges:
-            for low, high in list(pending.gaps(start, end)):
+            for low, high in list(burying.gaps(start, end)):
                 self.complete(low, high)
         self.skipped.clear()
 
@@ -186,12 +198,8 @@ class Progress:
         from there on and delivers it again; an exactly-once group remembers.
         """
         self.known_end = max(self.known_end, end)
-        keeps_done = self.config.delivery is Delivery.EXACTLY_ONCE
-        for offset in self.retries.between(0, self.position):
-            if offset >= target:
-                self._withdraw(offset, offset + 1)
-            else:
-                self.skipped.set(offset, offset + 1, value=True)
+        for offset in self.retries.between(0, min(target, self.position)):
+            self.skipped.set(offset, offset + 1, value=True)
         self.retries.clear()
         for offset, failure in self.failures.items():
             self.failures[offset] = replace(failure, due=0.0)
@@ -199,40 +207,49 @@ class Progress:
             self.skipped.set(self.position, target, value=True)
         elif target < self.position:
             self.skipped.remove_from(target)
-            if not keeps_done:
-                for low, high, _ in self.completed.within(target, max(self.completed.end, target)):
-                    self.attempts.remove(low, high)
-                self._withdraw(target, max(self.in_flight.end, target))
-                self.completed.remove_from(target)
+            self._replay(target)
         self.position = target
         self.committed = min(self.committed, target)
         self.epoch += 1
+        self.advance()  # an exactly-once group keeps what it has completed
 
-    def give_back(self, offset: int, generation: int, attempt: int, key: bytes | None) -> None:
-        """Undo a delivery that never reached its caller (a cancelled poll)."""
+    def _replay(self, target: int) -> None:
+        """Put what was delivered from `target` on ahead again, as far as the delivery allows."""
+        keeps_done = self.config.delivery is Delivery.EXACTLY_ONCE
+        for start, end, handout in self.in_flight.within(target, max(self.in_flight.end, target)):
+            if handout.nacked or not keeps_done:
+                self.attempts.set(start, end, handout.attempt)
+                self.in_flight.remove(start, end)
+        if not keeps_done:
+            for start, end, _ in self.completed.within(target, max(self.completed.end, target)):
+                self.attempts.remove(start, end)
+            self.completed.remove_from(target)
+
+    def give_back(self, piece: Piece) -> None:
+        """Undo deliveries that never reached their caller (a cancelled poll)."""
+        first, last = piece.messages[0].offset, piece.messages[-1].offset
         if self.config.delivery is Delivery.AT_MOST_ONCE:
-            if offset == self.position - 1 and offset == self.committed - 1:
-                self.completed.remove_from(offset)
-                self.position = self.committed = offset
+            # Only the last delivery can be undone: what came after it is completed.
+            if piece.handout.epoch == self.epoch and last + 1 == self.position == self.committed:
+                self.completed.remove_from(first)
+                self.position = self.committed = first
+                self.epoch += 1
             return
-        if self._is_current(offset, generation, attempt) and offset not in self.retries:
-            self.in_flight.remove(offset, offset + 1)
-            self.attempts.set(offset, offset + 1, attempt - 1)
-            self.retries.wait(offset, key)
+        for message in piece.messages:
+            offset = message.offset
+            if self.in_flight.get(offset) == piece.handout:
+                self.in_flight.remove(offset, offset + 1)
+                self.attempts.set(offset, offset + 1, piece.handout.attempt - 1)
+                if offset < self.position:
+                    self.retries.wait(offset, optional_key_bytes(message.key))
 
-    def _withdraw(self, start: int, end: int) -> None:
-        for low, high, handout in self.in_flight.within(start, end):
-            self.attempts.set(low, high, handout.attempt)
-        self.in_flight.remove(start, end)
-
-    def _is_current(self, offset: int, generation: int, attempt: int) -> bool:
+    def _current(self, offset: int, delivery: DeliveryKey) -> Handout | None:
+        """The handout of this delivery, if it is the last one of its message and not over."""
         handout = self.in_flight.get(offset)
-        return (
-            handout is not None
-            and handout.generation == generation
-            and handout.attempt == attempt
-            and offset not in self.burying
-        )
+        if handout is None or offset in self.burying:
+            return None
+        same = (handout.generation, handout.attempt, handout.epoch) == delivery
+        return handout if same else None
 
     def _backoff(self, failures: int) -> float:
         if self.config.retry_backoff == 0:

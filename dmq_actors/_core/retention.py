@@ -65,11 +65,13 @@ class Retention:
                 base = max(base, self._batches.popleft()[0])
         return base
 
-    def evicted(self, count: int) -> None:
-        """Note that the `count` oldest messages have left the log."""
+    def evicted(self, base: int, new_base: int) -> None:
+        """Note that [base, new_base) has left the log."""
         if self.tracks_bytes:
-            for _ in range(count):
+            for _ in range(base, new_base):
                 self.size_bytes -= self._sizes.popleft()
+        while self._batches and self._batches[0][0] <= new_base:
+            self._batches.popleft()
 
     def _over_bytes(self, base: int, end: int) -> int:
         limit = self._config.retention_bytes

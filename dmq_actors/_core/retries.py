@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from itertools import islice
 
 from dmq_actors.config import RetryOrder
 
@@ -73,17 +72,15 @@ class RetryQueue:
 
     def ready(self, now: float, limit: int) -> list[int]:
         """Up to `limit` offsets that may be delivered now, in offset order."""
-        while self._sleeping and self._sleeping[0][0] <= now:
-            _, _, lane = heapq.heappop(self._sleeping)
-            if lane in self._lanes:
-                self._open.add(lane)
+        while (due := self._next_wake()) is not None and due <= now:
+            self._open.add(heapq.heappop(self._sleeping)[2])
         found: list[int] = []
         for lane in list(self._open):
-            free = list(islice(self._free(lane, now), limit))
+            free = self._free(lane, now)
             if not free:
                 self._open.discard(lane)
                 self._schedule(lane)
-            found += free
+            found += free[:limit]
         return sorted(found)[:limit]
 
     def is_ready(self, offset: int, now: float) -> bool:
@@ -96,10 +93,8 @@ class RetryQueue:
         )
 
     def next_due(self) -> float | None:
-        """When `ready` will next have something; None when nothing waits. May be too early."""
-        if self._open:
-            return _NOW
-        return self._sleeping[0][0] if self._sleeping else None
+        """When `ready` will next have something; None when nothing waits."""
+        return _NOW if self._open else self._next_wake()
 
     def take(self, offset: int) -> None:
         """Remove an offset: it is being delivered, or it is completed."""
@@ -145,6 +140,16 @@ class RetryQueue:
                 break
             free.append(offset)
         return free
+
+    def _next_wake(self) -> float | None:
+        """When the next closed lane opens; drops what was scheduled for heads that are gone."""
+        while self._sleeping:
+            due, head, lane = self._sleeping[0]
+            offsets = self._lanes.get(lane)
+            if offsets and offsets[0] == head and self._due.get(head, _NOW) == due:
+                return due
+            heapq.heappop(self._sleeping)
+        return None
 
     def _schedule(self, lane: _Lane) -> None:
         head = self._lanes[lane][0]

@@ -80,16 +80,26 @@ def plan(progress: Progress, room: int, now: float) -> list[Range]:
 
 
 def _unread(progress: Progress, room: int) -> Iterator[Range]:
-    position = progress.position
-    known = max(progress.completed.end, progress.in_flight.end, position)
-    for low, high in progress.completed.gaps(position, known):
-        for start, end in progress.in_flight.gaps(low, high):
+    known = max(progress.completed.end, progress.in_flight.end, progress.position)
+    for low, high in progress.completed.gaps(progress.position, known):
+        for start, end in _not_in_hand(progress, low, high):
             if room <= 0:
                 return
             yield start, min(end, start + room)
             room -= end - start
     if room > 0:
         yield known, known + room
+
+
+def _not_in_hand(progress: Progress, start: int, end: int) -> Iterator[Range]:
+    """The parts of [start, end) that no member is working on; a nacked message is in no hand."""
+    for low, high, handout in progress.in_flight.within(start, end):
+        if not handout.nacked:
+            if start < low:
+                yield start, low
+            start = high
+    if start < end:
+        yield start, end
 
 
 def deliver(
@@ -128,7 +138,7 @@ def deliver(
         if not progress.retries.closes_partition:
             _skip_known(progress)
     handed = _hand_out(progress, chosen, reader)
-    if progress.config.delivery is Delivery.AT_MOST_ONCE:
+    if handed and progress.config.delivery is Delivery.AT_MOST_ONCE:
         progress.complete(progress.committed, progress.position)
         progress.skipped.clear()
     return Handed(handed, lost, duplicates)
@@ -158,7 +168,9 @@ def _may_go(progress: Progress, message: StoredMessage, now: float) -> bool:
     if progress.retries.closes_partition:
         return False
     progress.position = offset + 1
-    if offset in progress.completed or offset in progress.in_flight or offset in progress.burying:
+    handout = progress.in_flight.get(offset)
+    in_hand = handout is not None and not handout.nacked
+    if in_hand or offset in progress.completed or offset in progress.burying:
         return False
     key = optional_key_bytes(message.key)
     failure = progress.failures.get(offset)
@@ -184,11 +196,12 @@ def _is_duplicate(
 
 def _skip_known(progress: Progress) -> None:
     """Move the position over what needs no delivery, so that it tells the next one that does."""
-    before = -1
-    while before != progress.position:
-        before = progress.position
-        progress.position = progress.completed.run_end(progress.position)
-        progress.position = progress.in_flight.run_end(progress.position)
+    known = max(progress.completed.end, progress.in_flight.end)
+    for low, high in progress.completed.gaps(progress.position, known):
+        for start, _ in _not_in_hand(progress, low, high):
+            progress.position = start
+            return
+    progress.position = max(progress.position, known)
 
 
 def _hand_out(progress: Progress, chosen: list[StoredMessage], reader: Reader) -> list[Piece]:
@@ -203,7 +216,8 @@ def _hand_out(progress: Progress, chosen: list[StoredMessage], reader: Reader) -
         else:
             while end < len(chosen) and _attempt(progress, chosen[end].offset) == attempt:
                 end += 1
-        piece = Piece(chosen[start:end], Handout(owner, generation, attempt), incarnation)
+        handout = Handout(owner, generation, attempt, progress.epoch)
+        piece = Piece(chosen[start:end], handout, incarnation)
         if progress.config.delivery is not Delivery.AT_MOST_ONCE:
             _note(progress, piece)
         pieces.append(piece)
@@ -235,16 +249,24 @@ def _skip_lost(progress: Progress, fetched: Fetched) -> Range | None:
     if progress.position >= base:
         return None
     policy = progress.config.on_offset_lost
+    end = fetched.next_offset if policy is OnOffsetLost.LATEST else base
+    unread = [
+        (first, past)
+        for low, high in progress.completed.gaps(progress.position, end)
+        for first, past in progress.in_flight.gaps(low, high)
+    ]
+    if not any(first < base for first, _ in unread):
+        progress.position = base
+        return None
     if policy is OnOffsetLost.ERROR:
         raise OffsetLostError(
             f"offsets {progress.position} to {base - 1} of partition {progress.partition} were "
             f"removed by retention before this group read them; seek to {base} "
             "(BEGINNING) or later to go on"
         )
-    start, end = progress.position, base if policy is OnOffsetLost.EARLIEST else fetched.next_offset
-    for low, high in list(progress.completed.gaps(start, end)):
-        for first, past in list(progress.in_flight.gaps(low, high)):
-            progress.skipped_total += past - first
-            progress.complete(first, past)
+    start = progress.position
+    for first, past in unread:
+        progress.skipped_total += past - first
+        progress.complete(first, past)
     progress.position = max(progress.position, end)
     return start, end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dmq_actors._actors.group import ConsumerGroupActor
-from dmq_actors._core.arguments import check_seconds
+from dmq_actors._core.arguments import check_bool, check_seconds
 from dmq_actors._core.values import copy_in
 from dmq_actors._facade.calls import BrokerCalls
 from dmq_actors.config import AckResult
@@ -141,16 +141,15 @@ class DeliveryCalls(BrokerCalls):
             raise InvalidTypeError(
                 f"expected a message as poll() returns it, found {type(message).__name__}"
             )
+        failed, text = not check_bool("success", success), _describe(error)
         directory = self._broker.directory
         try:
             group = directory.group(group_id)
-            if not success and not group.topic.config.share_values:
+            if failed and not group.topic.config.share_values:
                 # The dead letter is made of this one should retention take the original.
                 message = message.with_value(copy_in(message.value))
             return self._wait(
-                group.ref.call(
-                    ConsumerGroupActor.acknowledge, message, bool(success), _describe(error)
-                )
+                group.ref.call(ConsumerGroupActor.acknowledge, message, not failed, text)
             )
         except UnknownGroupError:
             if directory.group_of_incarnation(message.group_incarnation) is None:
@@ -166,8 +165,15 @@ class DeliveryCalls(BrokerCalls):
         return self._wait(self._group(group_id).call(ConsumerGroupActor.lag))
 
 
-def _describe(error: BaseException | str | None) -> str:
+def _describe(error: object) -> str:
     """A text for a header; made here, because an exception's ``__str__`` is the user's code."""
-    if isinstance(error, BaseException):
+    if error is None or isinstance(error, str):
+        return error or ""
+    if not isinstance(error, BaseException):
+        raise InvalidTypeError(
+            f"error is an exception, a text or None, found {type(error).__name__}"
+        )
+    try:
         return f"{type(error).__name__}: {error}"
-    return error or ""
+    except Exception:  # noqa: BLE001  # the user's __str__ may raise anything
+        return type(error).__name__
