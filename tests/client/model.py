@@ -190,6 +190,7 @@ class ModelGroup:
                 cell.state = AHEAD
         assert cells is self.cells[partition]
         self.committed[partition] = min(self.committed[partition], target)
+        self.advance(partition)
 
     def lag(self):
         return {

@@ -810,6 +810,7 @@ WAITS = {
 )
 def test_ctrl_c_ends_a_wait_within_a_second_and_the_broker_still_works(wait, caught):
     with start_python(f"""
+        import time
         main = threading.get_ident()
         def tell_when_main_waits():
             gate = "gate.py"
@@ -821,26 +822,51 @@ def test_ctrl_c_ends_a_wait_within_a_second_and_the_broker_still_works(wait, cau
                 threading.Thread(target=tell_when_main_waits).start()
                 {WAITS[wait]}
             except KeyboardInterrupt:
+                print(time.monotonic())
                 if not {caught}:
                     raise
             finally:
                 mq.publish("t", Message("after the interrupt"))
                 print([message.value for message in mq.poll("g", "c", timeout=10)], flush=True)
-        print([thread.name for thread in threading.enumerate()])
+        print([name for thread in threading.enumerate() if "dmq" in (name := thread.name)])
     """) as child:
         assert child.stdout.readline() == "ready\n"
+        sent = time.monotonic()
         child.send_signal(signal.SIGINT)
-        start = time.monotonic()
-        out, err = child.communicate(timeout=2 * WATCHDOG)
-        took = time.monotonic() - start
+        out, err = child.communicate(timeout=3 * WATCHDOG)
+    raised, *printed = out.splitlines()
+    assert float(raised) - sent < 1.0
     if caught:
-        assert (out.splitlines(), err) == (["['after the interrupt']", "['MainThread']"], "")
+        assert (printed, err) == (["['after the interrupt']", "[]"], "")
         assert child.returncode == 0
     else:
-        assert out.splitlines() == ["['after the interrupt']"]
+        assert printed == ["['after the interrupt']"]
         assert err.rstrip().endswith("KeyboardInterrupt")
         assert child.returncode in {130, -signal.SIGINT}
-    assert took < 1.0
+
+
+def test_an_interrupt_that_comes_just_as_a_wait_begins_still_ends_it_within_a_second():
+    """Such a signal does not end the system call, and only the next turn of Python sees it."""
+    code, out, err = run_python("""
+        import _thread, time
+        signal.alarm(5)
+        main = threading.get_ident()
+        def interrupt_when_main_waits():
+            while not sys._current_frames()[main].f_code.co_filename.endswith("gate.py"):
+                pass
+            _thread.interrupt_main()
+        mq = new_broker()
+        interrupter = threading.Thread(target=interrupt_when_main_waits)
+        start = time.monotonic()
+        try:
+            interrupter.start()
+            mq.poll("g", "c", timeout=None)
+        except KeyboardInterrupt:
+            print(time.monotonic() - start < 1.0)
+        interrupter.join()
+        mq.close()
+    """)
+    assert (code, out, err) == (0, "True\n", "")
 
 
 @pytest.mark.parametrize("by", ["interrupt", "abandon"])
@@ -866,42 +892,46 @@ def test_a_poll_given_up_before_its_group_has_seen_it_does_not_swallow_the_next_
 
 
 @posix
-def test_a_thousand_interrupts_at_any_moment_neither_hang_nor_lose_nor_crash_anything():
+def test_hundreds_of_interrupts_at_any_moment_neither_hang_nor_lose_nor_crash_anything():
     code, out, err = run_python("""
-        import random
-        seed = random.randrange(2**32)
-        moments = random.Random(seed)
+        import faulthandler, random
+        signal.alarm(0)  # its timer is needed here
+        faulthandler.dump_traceback_later(20, exit=True)
+        moments = random.Random(seed := random.randrange(2**32))
+        armed = False
         def interrupt(*_):
-            raise KeyboardInterrupt
-        signal.signal(signal.SIGVTALRM, interrupt)  # SIGALRM is the watchdog of this process
+            global armed
+            if armed:
+                armed = False
+                raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, interrupt)
         mq = new_broker()
-        published, got, interrupted = [], set(), 0
-        while interrupted < 1000:
+        published, got, swallowed = [], set(), 0
+        for _ in range(400):
             try:
-                signal.setitimer(signal.ITIMER_VIRTUAL, moments.uniform(0.00002, 0.001))
-                while True:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.00002, 0.001))
+                while armed:
                     value = mq.publish("t", Message(len(published))).value
                     published.append(value)
                     for message in mq.poll("g", "c", 5):
                         got.add(message.value)
                         mq.acknowledge("g", message)
+                swallowed += 1
             except KeyboardInterrupt:
-                interrupted += 1
-        try:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        except KeyboardInterrupt:
-            pass
+                pass
         mq.remove_consumer("g", "c")  # what an interrupt has torn from its reader's hands
         mq.add_consumer("g", "c")
         while batch := mq.poll("g", "c", 1000):
             got.update(message.value for message in batch)
             mq.commit("g", "c")
+        lost = sorted(set(published) - got)
         restarts = [partition.restarts for partition in mq.get_topic_info("t").partitions]
-        print("lost", sorted(set(published) - got), "restarts", restarts, mq.close().clean)
-        if set(published) - got:
+        if lost or swallowed:
             print("seed", seed)
+        print("lost", lost, "swallowed", swallowed, "restarts", restarts, mq.close().clean)
     """)
-    assert (code, out, err) == (0, "lost [] restarts [0, 0] True\n", "")
+    assert (code, out, err) == (0, "lost [] swallowed 0 restarts [0, 0] True\n", "")
 
 
 # Exit
@@ -915,8 +945,10 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+@pytest.mark.parametrize(
+    ("end", "busy"),
+    [*((end, "idle") for end in ENDS), ("sys.exit(3)", "busy"), ("an error", "busy")],
+)
 def test_a_program_that_forgets_to_close_exits_at_once_with_its_own_code(end, busy):
     statement, expected = ENDS[end]
     work = """
@@ -939,17 +971,17 @@ def test_a_program_that_forgets_to_close_exits_at_once_with_its_own_code(end, bu
     """
     with start_python(
         "mq = new_broker()\nmq.poll('g', 'c', timeout=0.001)\n"
-        + (dedent(work) if busy else "")
+        + (dedent(work) if busy == "busy" else "")
         + "print('ending', flush=True)\n"
         + statement
     ) as child:
         assert child.stdout.readline() == "ending\n"
         start = time.monotonic()
-        out, err = child.communicate(timeout=2 * WATCHDOG)
+        out, err = child.communicate(timeout=3 * WATCHDOG)
         took = time.monotonic() - start
     assert child.returncode == expected
     assert out == ""
-    assert took < 2.0
+    assert took < WATCHDOG / 2
     if end == "an error":
         assert err.startswith("Traceback")
         assert err.endswith("RuntimeError: uncaught\n")

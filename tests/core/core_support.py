@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from dmq_actors import GroupConfig, Message, TopicConfig
 from dmq_actors._core.batch import Batch, prepare
@@ -42,6 +42,8 @@ def examples(count: int, *, steps: int = 50) -> settings:
         deadline=None,
         derandomize=False,
         print_blob=True,
+        report_multiple_bugs=False,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 

@@ -45,7 +45,7 @@ class DedupeMachine(RuleBasedStateMachine):
     @invariant()
     def it_remembers_only_what_is_retained(self):
         assert len(self.index) == len(self.first)
-        noted = sum(len(seen) for seen in self.index._in_order.values())
+        noted = sum(len(seen) for seen in self.index._seen.values())
         assert noted <= len(IDS) * 8
 
 

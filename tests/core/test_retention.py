@@ -49,10 +49,10 @@ def test_the_strictest_limit_decides():
     kept = retention(count=5, size=30, seconds=10.0)
     kept.appended(4, [10] * 4, 0.0)
     assert kept.cut(0, 4, 0.0) == 1
-    kept.evicted(1)
+    kept.evicted(0, 1)
     kept.appended(10, [1] * 6, 5.0)
     assert kept.cut(1, 10, 5.0) == 5
-    kept.evicted(4)
+    kept.evicted(1, 5)
     assert kept.size_bytes == 5
     assert kept.cut(5, 10, 20.0) == 10
 
@@ -70,7 +70,7 @@ def test_sizes_do_not_matter_without_a_limit_of_bytes():
     kept = retention(count=3)
     kept.check_sizes([])
     kept.appended(2, [], 0.0)
-    kept.evicted(1)
+    kept.evicted(0, 1)
     assert kept.size_bytes == 0
 
 
@@ -81,7 +81,7 @@ def test_ages_are_forgotten_with_the_messages_that_other_limits_evict():
     for end in range(1, 1001):
         kept.appended(end, [], end * 0.001)
         cut = kept.cut(base, end, end * 0.001)
-        kept.evicted(cut - base)
+        kept.evicted(base, cut)
         base = cut
     assert base == 990
     assert len(kept._batches) <= 11
@@ -104,7 +104,7 @@ def test_after_each_append_both_limits_hold_and_no_message_was_evicted_in_vain(
         kept.appended(len(sizes), batch, 0.0)
         cut = kept.cut(base, len(sizes), 0.0)
         assert cut >= base
-        kept.evicted(cut - base)
+        kept.evicted(base, cut)
         assert kept.size_bytes == sum(sizes[cut:]) <= limit
         assert count is None or len(sizes) - cut <= count
         if cut > base:  # one more would have been too much

@@ -49,6 +49,7 @@ def logged(caplog, event):
 def test_ctrl_c_ends_a_wait_of_the_main_thread_within_a_second(wait):
     """P55, confluent-kafka-python 209 and another: Ctrl-C did nothing while poll waited."""
     script = f"""
+        import time
         from dmq_actors import MessageQueue
         with MessageQueue() as mq:
             mq.create_topic("t")
@@ -58,18 +59,16 @@ def test_ctrl_c_ends_a_wait_of_the_main_thread_within_a_second(wait):
                 print("ready", flush=True)
                 {wait}
             finally:
-                print("finally", flush=True)
+                print(time.monotonic(), flush=True)
     """
     with start_python(script) as child:
         assert child.stdout.readline() == "ready\n"
+        sent = time.monotonic()
         child.send_signal(signal.SIGINT)
-        start = time.monotonic()
-        out, err = child.communicate(timeout=WATCHDOG)
-        took = time.monotonic() - start
-    assert out == "finally\n"
+        out, err = child.communicate(timeout=3 * WATCHDOG)
+    assert float(out) - sent < 1.0
     assert err.rstrip().endswith("KeyboardInterrupt")
     assert child.returncode in {130, -signal.SIGINT}
-    assert took < 1.0
 
 
 # P57
@@ -120,7 +119,7 @@ def test_the_child_of_a_fork_is_told_so_and_the_parent_goes_on(how):
         mq.close()
     """
     with start_python(script) as parent:
-        out, err = parent.communicate(timeout=2 * WATCHDOG)
+        out, err = parent.communicate(timeout=3 * WATCHDOG)
     assert err == ""
     assert out.splitlines() == [
         "refused True",
@@ -200,14 +199,15 @@ def test_a_topic_without_a_bound_warns_when_it_grows(mq, caplog, monkeypatch):
     assert told == [("free", at) for at in (1_000, 2_000, 4_000, 8_000)]
 
 
-def test_a_batch_of_a_million_messages_is_told_of_once(mq, caplog):
-    """P59, baseplate 302 and others: the real mark, in one call."""
+def test_a_batch_that_passes_several_marks_at_once_is_told_of_once(mq, caplog, monkeypatch):
+    """P59, baseplate 302 and others: one warning for a batch, and the next one at 8."""
+    monkeypatch.setattr(traffic, "GROWING_AT", 1_000)
     caplog.set_level("WARNING", "dmq_actors")
-    mq.create_topic("t")
-    count = len(mq.publish_many("t", [Message(None)] * 1_000_000))
-    assert count == mq.get_topic_info("t").message_count == 1_000_000
-    [told] = logged(caplog, events.TOPIC_GROWING)
-    assert told["topic"] == "t"
+    mq.create_topic("t", 3)
+    for count in (4_500, 3_400, 200):
+        mq.publish_many("t", [Message("v")] * count)
+    told = [data["messages"] for data in logged(caplog, events.TOPIC_GROWING)]
+    assert told == [4_500, 8_100]
 
 
 def test_promises_that_nobody_keeps_are_freed(mq):
