@@ -53,6 +53,7 @@ class BrokerActor(pykka.Actor):
         self._restarts = 0
         self._running = threading.Lock()
         self._reply: Promise[Any] | None = None
+        self._owed: set[Promise[Any]] = set()
         self._mailbox = cast("Mailbox", self.actor_inbox)
         self._actor_ref = BrokerRef(self)
 
@@ -94,6 +95,17 @@ class BrokerActor(pykka.Actor):
         """Run ``callback(promise, *args)`` in this actor when the promise is done."""
         ref = self._ref
         promise.add_done_callback(lambda done: ref.resume(callback, done, *args))
+
+    def _owe(self) -> Promise[Any]:
+        """A promise that a later message to this actor keeps; or its end, or its restart."""
+        promise: Promise[Any] = Promise()
+        self._owed.add(promise)
+        promise.add_done_callback(self._owed.discard)
+        return promise
+
+    def _default(self, error: DMQError) -> None:
+        for promise in list(self._owed):
+            promise.fail(error)
 
     # pykka's hooks for new actor types
 
@@ -161,7 +173,7 @@ class BrokerActor(pykka.Actor):
             return self._end(message.why)
         if kind is _ActorStop:
             self._restart("stopped from outside the broker")
-            return None
+            return True
         if kind is ProxyGetAttr:
             return self._public(message.attr_path)
         if kind is ProxySetAttr:
@@ -180,6 +192,7 @@ class BrokerActor(pykka.Actor):
         try:
             return self._on_stop(why)
         finally:
+            self._default(why())
             self.actor_stopped.set()
             pykka.ActorRegistry.unregister(self.actor_ref)
             for message, reply in self._mailbox.close():
@@ -194,6 +207,10 @@ class BrokerActor(pykka.Actor):
     def _restart(self, cause: str) -> None:
         self._restarts += 1
         log.warning(events.ACTOR_RESTARTED, actor=self._name, cause=cause)
+        # Which of these the lost message would have kept, nobody knows.
+        self._default(
+            ActorCrashedError(f"{self._name} was restarted ({cause}); the outcome is unknown")
+        )
         try:
             self._on_restart()
         except Exception as error:  # noqa: BLE001  # a restart that fails must not end the actor

@@ -18,9 +18,10 @@ from dmq_actors._actors.clock import SystemClock
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.directory import Directory
 from dmq_actors._actors.dispatcher import Dispatcher
+from dmq_actors._actors.forks import fork_count, forked_error
 from dmq_actors._actors.log import log
 from dmq_actors._actors.promise import Promise, actor_thread
-from dmq_actors._actors.ref import Stop, closed_error, fork_count, forked_error
+from dmq_actors._actors.ref import closed_error
 from dmq_actors.errors import DMQError
 from dmq_actors.info import CloseReport
 
@@ -39,8 +40,7 @@ class Broker:
         self._forks = fork_count()
         self._door = threading.Lock()
         self._closing = False
-        self._closed = threading.Event()
-        self._report = CloseReport()
+        self._in_flight: Promise[dict[str, int]] = Promise()
         self.redriving = threading.RLock()
         self.clock: Clock = clock or cast("SystemClock", self._own_clock)
         self.directory = Directory()
@@ -65,29 +65,16 @@ class Broker:
         return self._closing
 
     def close(self, timeout: float) -> CloseReport:
-        """Stop everything within `timeout` seconds; a second caller waits for the first."""
+        """Stop everything within `timeout` seconds; a second caller waits as the first does."""
         if self._forks != fork_count():
             return CloseReport()
-        if actor_thread_is_current():
-            self.abandon()
-            return self._report
         deadline = time.monotonic() + timeout
         with self._door:
             first, self._closing = not self._closing, True
-        if not first:
-            self._closed.wait(max(deadline - time.monotonic(), 0.0))
-            return self._report
-        try:
-            self._report = self._stop_all(deadline)
-        finally:
-            _open_brokers.discard(self)
-            self._closed.set()
-        log.info(
-            events.BROKER_CLOSED,
-            in_flight=self._report.in_flight,
-            still_running=self._report.still_running,
-        )
-        return self._report
+        if first:
+            self._begin_stop()
+        in_actor = getattr(actor_thread, "current", None) is not None
+        return self._finish_stop(time.monotonic() if in_actor else deadline)
 
     def abandon(self) -> None:
         """Let everything stop, without waiting for it.
@@ -103,31 +90,26 @@ class Broker:
         self._begin_stop()
         if self._own_clock is not None:
             self._own_clock.close(deadline=0.0)
-        self._closed.set()
 
-    def _begin_stop(self) -> Promise[dict[str, int]]:
+    def _begin_stop(self) -> None:
         """Stop groups, partitions, coordinator, and then the threads that ran them."""
         stopping = self.coordinator.call(CoordinatorActor.shut_down, closed_error)
-        ended: Promise[None] = Promise()
-        stopping.add_done_callback(lambda _: self.coordinator.deliver(Stop(closed_error), ended))
-        # Only now: an actor with much to do is scheduled again and again until its end.
-        ended.add_done_callback(lambda _: self._dispatcher.stop())
-        return stopping
+        stopping.pipe_to(self._in_flight)
+        # Only then: an actor with much to do is scheduled again and again until its end.
+        stopping.add_done_callback(lambda _: self._dispatcher.stop())
 
-    def _stop_all(self, deadline: float) -> CloseReport:
+    def _finish_stop(self, deadline: float) -> CloseReport:
         in_flight: dict[str, int] = {}
         with suppress(DMQError):  # the report names the threads that are still at it
-            in_flight = self._begin_stop().get(timeout=deadline - time.monotonic())
+            in_flight = self._in_flight.get(timeout=deadline - time.monotonic())
         still_running = self._dispatcher.join(deadline)
         if self._own_clock is not None and not self._own_clock.close(deadline):
             still_running.append("dmq-clock")
+        if not still_running:
+            _open_brokers.discard(self)
         counts = {group: count for group, count in in_flight.items() if count}
+        log.info(events.BROKER_CLOSED, in_flight=counts, still_running=still_running)
         return CloseReport(counts, tuple(still_running))
-
-
-def actor_thread_is_current() -> bool:
-    """Whether this thread must not wait, because it is an actor's."""
-    return getattr(actor_thread, "current", None) is not None
 
 
 @atexit.register

@@ -7,16 +7,16 @@ the publisher directly. It is the only writer of the `Directory`.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 
 from dmq_actors import events
-from dmq_actors._actors.base import BrokerActor
+from dmq_actors._actors.base import FORWARDED, BrokerActor
 from dmq_actors._actors.directory import GroupHandle, TopicHandle, deleted_topic, unknown_group
 from dmq_actors._actors.group import ConsumerGroupActor
 from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.promise import Promise, gather
-from dmq_actors._actors.ref import Stop
+from dmq_actors._actors.ref import Call, Stop
 from dmq_actors._actors.router import Router, in_order
 from dmq_actors._core.arguments import check_name, check_new_topic_name
 from dmq_actors._core.dead_letters import dead_letter_topic
@@ -25,7 +25,6 @@ from dmq_actors._core.options import group_config, topic_config
 from dmq_actors._core.partition_log import PartitionLog
 from dmq_actors.config import Delivery, GroupConfig, StartFrom, TopicConfig
 from dmq_actors.errors import (
-    ActorCrashedError,
     DMQError,
     GroupExistsError,
     TopicExistsError,
@@ -43,6 +42,10 @@ if TYPE_CHECKING:
     from dmq_actors._core.batch import Batch
     from dmq_actors.config import GroupOptions, TopicOptions
     from dmq_actors.messages import StoredMessage
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class CoordinatorActor(BrokerActor):
@@ -184,7 +187,7 @@ class CoordinatorActor(BrokerActor):
             raise GroupExistsError(
                 f"there is a consumer group {group_id!r} already; use another name, or delete it"
             )
-        created: Promise[None] = Promise()
+        created = self._owe()
         self._creating[group_id] = created
         bounds = gather(ref.call(PartitionActor.bounds) for ref in handle.partitions)
         self._then(bounds, self._start_group, group_id, handle, config, created)
@@ -204,6 +207,8 @@ class CoordinatorActor(BrokerActor):
 
     def add_consumer(self, group_id: str, consumer_id: str) -> dict[str, list[int]]:
         """Let a consumer join; the group answers. See `ConsumerGroupActor.add_consumer`."""
+        if isinstance(group_id, str) and group_id in self._creating:
+            return self._when_created(group_id, CoordinatorActor.add_consumer, consumer_id)
         ref = self._directory.group(group_id).ref
         return self._forward(ref, ConsumerGroupActor.add_consumer, consumer_id)
 
@@ -212,16 +217,32 @@ class CoordinatorActor(BrokerActor):
         ref = self._directory.group(group_id).ref
         return self._forward(ref, ConsumerGroupActor.remove_consumer, consumer_id)
 
+    def _when_created(
+        self,
+        group_id: str,
+        method: Callable[Concatenate[CoordinatorActor, str, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Do this once the group is created: un-awaited calls keep their order."""
+        self._creating[group_id].add_done_callback(
+            partial(self._again, self._reply, Call(method, (group_id, *args), kwargs))
+        )
+        return cast("T", FORWARDED)
+
+    def _again(self, reply: Promise[Any] | None, call: Call, _created: object) -> None:
+        self._ref.deliver(call, reply)
+
     # Life
 
     def shut_down(self, why: Callable[[], DMQError]) -> Promise[dict[str, int]]:
-        """Stop all groups, then all partitions; answers the messages in flight by group."""
+        """Stop all groups, all partitions, and this actor; answers what is in flight by group."""
         groups, topics = self._directory.groups, self._directory.topics
-        self._directory.groups, self._directory.topics = {}, {}
         stopped = [self._stop_actor(group.ref, why) for group in groups.values()]
         stopped += [
             self._stop_actor(ref, why) for topic in topics.values() for ref in topic.partitions
         ]
+        self._end(why)  # at once: what waits in the mailbox must start nothing new
         return gather(stopped).map(lambda counts: dict(zip(groups, counts, strict=False)))
 
     def _start_topic(self, topic: str, config: TopicConfig) -> TopicHandle:
@@ -280,15 +301,4 @@ class CoordinatorActor(BrokerActor):
         return stopped
 
     def _on_restart(self) -> None:
-        # The answer of a partition for a group being created may have been lost.
-        creating, self._creating = self._creating, {}
-        for group_id, created in creating.items():
-            created.fail(
-                ActorCrashedError(
-                    f"the coordinator crashed while it created group {group_id!r}; create it again"
-                )
-            )
-
-    def _on_stop(self, why: Callable[[], DMQError]) -> None:
-        for created in self._creating.values():
-            created.fail(why())
+        self._creating.clear()  # their callers were told

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
 
-_SLICE = 0.5 if sys.platform == "win32" else threading.TIMEOUT_MAX
-"""On Windows a lock cannot be interrupted, so waits there look up twice a second for a Ctrl-C."""
+_SLICE = 0.5
+"""The main thread looks up twice a second: a Ctrl-C that comes just before a lock is waited for, or
+at any time on Windows, does not end that wait."""
 
 
 class ThreadGate:
@@ -27,10 +27,12 @@ class ThreadGate:
     def wait(self, timeout: float | None) -> bool:
         """Wait up to `timeout` seconds; whether it was opened. Ctrl-C ends the wait."""
         left = threading.TIMEOUT_MAX if timeout is None else max(timeout, 0.0)
+        in_main = threading.get_ident() == threading.main_thread().ident
+        longest = _SLICE if in_main else threading.TIMEOUT_MAX
         while left > 0:
-            if self._lock.acquire(timeout=min(left, _SLICE, threading.TIMEOUT_MAX)):
+            if self._lock.acquire(timeout=min(left, longest)):
                 return True
-            left -= _SLICE
+            left -= longest
         return self._lock.acquire(blocking=False)
 
 

@@ -115,7 +115,7 @@ class ConsumerGroupActor(BrokerActor):
         check_int("partition", partition, minimum=0)
         check_int("offset", offset, minimum=END)
         self._state.partition(partition)
-        answer: Promise[int] = Promise()
+        answer = self._owe()
         bounds = self._partitions[partition].call(PartitionActor.bounds)
         self._then(bounds, self._seek_within, partition, offset, answer)
         return answer
@@ -137,7 +137,7 @@ class ConsumerGroupActor(BrokerActor):
                 )
             )
             return
-        self._state.partitions[partition].seek(target, end)
+        self._state.partitions[partition].seek(target, base, end)
         answer.resolve(target)
         self._polls.serve_owner(partition)
 
@@ -180,13 +180,13 @@ class ConsumerGroupActor(BrokerActor):
 
     def lag(self) -> Promise[dict[int, int]]:
         """By partition, how many messages are not completed yet."""
-        answer: Promise[dict[int, int]] = Promise()
+        answer = self._owe()
         self._then(self._all_bounds(), self._tell, self._lags, answer)
         return answer
 
     def info(self) -> Promise[GroupInfo]:
         """A snapshot of the group."""
-        answer: Promise[GroupInfo] = Promise()
+        answer = self._owe()
         self._then(self._all_bounds(), self._tell, self._describe, answer)
         return answer
 

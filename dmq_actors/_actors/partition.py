@@ -59,11 +59,17 @@ class PartitionActor(BrokerActor):
             now=self._clock.time(),
             monotonic=self._clock.monotonic(),
         )
-        if self._watches:
-            watches, self._watches = self._watches, {}
-            for tell in watches.values():
-                tell(self._log.next_offset)
+        self._tell_watchers()
         return Promise.resolved(stored, copy_out) if batch.copied else stored
+
+    def _tell_watchers(self) -> None:
+        watches, self._watches = self._watches, {}
+        for tell in watches.values():
+            tell(self._log.next_offset)
+
+    def _on_restart(self) -> None:
+        # The message that was lost may have stored something before it failed.
+        self._tell_watchers()
 
     def append_one(self, batch: Batch) -> StoredMessage | Promise[StoredMessage]:
         """As `append`, for a batch of one."""

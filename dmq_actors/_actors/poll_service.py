@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dmq_actors import events
+from dmq_actors._actors.abandonment import Abandonment
 from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.polls import Poll, Polls, Round
-from dmq_actors._actors.promise import Abandonment
 from dmq_actors._core.handout import stamp
 from dmq_actors.errors import DMQError, OffsetLostError
 
@@ -63,7 +63,11 @@ class PollService:
         # Through the run queue, which takes no lock: the collector may be what abandons.
         poll.promise.when_abandoned(Abandonment(partial(self._schedule, give_back)))
         self._polls.add(poll)
-        self.serve(consumer_id)
+        try:
+            self.serve(consumer_id)
+        except BaseException:  # whoever polls gets this error, and never the messages
+            self._polls.remove(poll)
+            raise
         return poll.promise
 
     def serve(self, consumer_id: str | None) -> None:
@@ -111,6 +115,10 @@ class PollService:
         self._polls.forget_rounds()
         for progress in self._state.partitions:
             progress.watched = False
+        for consumer_id in self._polls.consumers():
+            for poll in self._polls.of(consumer_id):
+                if poll.answer:  # it was being filled
+                    self._finish(poll, copied=True)
         self.serve_all()
 
     def stop(self, why: Callable[[], DMQError]) -> None:
@@ -156,20 +164,24 @@ class PollService:
         if self._polls.is_waiting(poll):
             copied = self._collect(round_)
             if poll.answer:
-                self._polls.remove(poll)
-                self._state.next_turn(poll.consumer_id)
-                poll.promise.resolve(poll.answer, partial(stamp, copied=copied))
+                self._finish(poll, copied=copied)
             elif round_.error is not None:
                 self._polls.remove(poll)
                 poll.promise.fail(round_.error)
         self.serve(poll.consumer_id)
 
+    def _finish(self, poll: Poll, *, copied: bool) -> None:
+        self._polls.remove(poll)
+        self._state.next_turn(poll.consumer_id)
+        poll.promise.resolve(poll.answer, partial(stamp, copied=copied))
+
     def _collect(self, round_: Round) -> bool:
         """Fill the answer of the round's poll; True if values must be copied for the reader."""
         poll, partitions = round_.poll, self._state.partitions
-        now, copied, room = self._clock.monotonic(), False, poll.room
+        now, copied = self._clock.monotonic(), False
         for partition, epoch in round_.epochs.items():
             fetched = round_.results.get(partition)
+            room = poll.left
             if fetched is None or room == 0 or partitions[partition].epoch != epoch:
                 continue
             position = partitions[partition].position
@@ -179,7 +191,6 @@ class PollService:
                 round_.error = error
                 continue
             poll.answer += handed.pieces
-            room -= sum(len(piece.messages) for piece in handed.pieces)
             copied = copied or fetched.holds_copies
             self._log(handed, partition, position)
         return copied

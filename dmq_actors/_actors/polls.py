@@ -31,6 +31,11 @@ class Poll:
     promise: Promise[list[DeliveredMessage]] = field(default_factory=Promise)
     answer: list[Piece] = field(default_factory=list)
 
+    @property
+    def left(self) -> int:
+        """How many messages it still takes."""
+        return self.room - sum(len(piece.messages) for piece in self.answer)
+
     def expired(self, now: float) -> bool:
         """Whether it has waited long enough."""
         return self.deadline is not None and self.deadline <= now

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import pykka
 
 from dmq_actors import events
+from dmq_actors._actors.abandonment import Abandonment
+from dmq_actors._actors.forks import fork_count, forked_error
 from dmq_actors._actors.gate import LoopGate, ThreadGate
 from dmq_actors._actors.log import log
 from dmq_actors.errors import BlockingInActorError, BrokerClosedError, BrokerTimeoutError
@@ -31,31 +33,6 @@ _Outcome = tuple[Any, BaseException | None]
 
 actor_thread = threading.local()
 """``actor_thread.current`` is the actor whose thread this is; unset everywhere else."""
-
-
-class Abandonment:
-    """What to do about an answer that nobody reads: said outright, or collected unread.
-
-    Made for polls, whose messages are given back. The action must be safe where the garbage
-    collector may interrupt a thread, so it must take no lock.
-    """
-
-    __slots__ = ("_action",)
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        self._action: Callable[[], object] | None = action
-
-    def __call__(self) -> None:
-        action, self._action = self._action, None
-        if action is not None:
-            action()
-
-    def disarm(self) -> None:
-        """The answer was read."""
-        self._action = None
-
-    def __del__(self) -> None:
-        self()
 
 
 class Promise(pykka.Future[T]):
@@ -75,6 +52,7 @@ class Promise(pykka.Future[T]):
         self._finish: Callable[[Any], T] | None = None
         self._abandonment: Abandonment | None = None
         self._abandoned = False
+        self._forks = fork_count()
 
     def __repr__(self) -> str:
         state = "pending" if self._outcome is None else "failed" if self._outcome[1] else "done"
@@ -253,6 +231,8 @@ class Promise(pykka.Future[T]):
         if not self._subscribe(gate.open):
             return
         try:
+            if self._forks != fork_count():
+                raise forked_error()
             if getattr(actor_thread, "current", None) is not None:
                 raise BlockingInActorError(
                     f"waiting on the thread of {actor_thread.current} could be for ever; "

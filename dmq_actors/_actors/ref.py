@@ -7,13 +7,14 @@ the reason why the actor is gone. Every ask is answered, by construction.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
 import pykka
+from pykka.messages import _ActorStop
 
+from dmq_actors._actors.forks import fork_count, forked_error
 from dmq_actors._actors.promise import Promise
-from dmq_actors.errors import BrokerClosedError, BrokerForkedError, DMQError
+from dmq_actors.errors import BrokerClosedError, DMQError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,33 +67,6 @@ class Stop:
         return "Stop"
 
 
-class _Forks:
-    """Counts the forks of this process and its ancestors: threads do not survive one."""
-
-    count = 0
-
-    @classmethod
-    def happened(cls) -> None:
-        cls.count += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Forks.happened)
-
-
-def fork_count() -> int:
-    """A number that differs between a process and its forked children."""
-    return _Forks.count
-
-
-def forked_error() -> BrokerForkedError:
-    """What a call in the child of a fork gets."""
-    return BrokerForkedError(
-        "this broker was made before os.fork(), its threads live in the parent process; "
-        "make a new MessageQueue in the child (or start the child with 'spawn')"
-    )
-
-
 def closed_error() -> DMQError:
     """What a call after the end of the broker gets."""
     return BrokerClosedError("the broker is closed; make a new MessageQueue")
@@ -105,7 +79,7 @@ class BrokerRef(pykka.ActorRef[A]):
         super().__init__(actor)
         self._mailbox = cast("Mailbox", actor.actor_inbox)
         self._proxy: pykka.ActorProxy[A] | None = None
-        self._forks = _Forks.count
+        self._forks = fork_count()
         self.why_gone: Callable[[], DMQError] = closed_error
 
     # The overloads: a method that answers with a promise is answered by the outcome of that.
@@ -143,7 +117,7 @@ class BrokerRef(pykka.ActorRef[A]):
 
     def deliver(self, message: Any, reply: Promise[Any] | None) -> None:
         """Put a message into the mailbox, or answer why that is impossible."""
-        if self._forks != _Forks.count:
+        if self._forks != fork_count():
             if reply is not None:
                 reply.fail(forked_error())
         elif not self._mailbox.put((message, reply)):
@@ -155,6 +129,8 @@ class BrokerRef(pykka.ActorRef[A]):
             return
         if isinstance(message, Stop):
             reply.resolve()
+        elif isinstance(message, _ActorStop):
+            reply.resolve(value=False)
         else:
             reply.fail(self.why_gone())
 
@@ -168,7 +144,7 @@ class BrokerRef(pykka.ActorRef[A]):
 
     def tell(self, message: Any) -> None:
         """As pykka's, with a typed error when the actor is stopped."""
-        if self._forks != _Forks.count:
+        if self._forks != fork_count():
             raise forked_error()
         if not self.is_alive():
             raise self.why_gone()
@@ -191,3 +167,13 @@ class BrokerRef(pykka.ActorRef[A]):
         reply: Promise[Any] = Promise()
         self.deliver(message, reply)
         return reply.get(timeout=timeout) if block else reply
+
+    @overload
+    def stop(self, *, block: Literal[True], timeout: float | None = None) -> bool: ...
+    @overload
+    def stop(self, *, block: Literal[False], timeout: float | None = None) -> Promise[bool]: ...
+    @overload
+    def stop(self, *, block: bool = True, timeout: float | None = None) -> bool | Promise[bool]: ...
+    def stop(self, *, block: bool = True, timeout: float | None = None) -> bool | Promise[bool]:
+        """As pykka's, but an actor that is stopped like this goes on; see `BrokerActor`."""
+        return self.ask(_ActorStop(), block=block, timeout=timeout)

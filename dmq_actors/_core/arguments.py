@@ -71,13 +71,13 @@ def check_seconds(what: str, value: object, *, above_zero: bool = False) -> floa
             f"{what} is a number of seconds, found {type(value).__name__} {value!r}"
         )
     try:
-        seconds = float(value)
+        seconds, found = float(value), str(value)
     except OverflowError:
-        seconds = math.inf
+        seconds, found = math.inf, "an int beyond all floats"
     if not math.isfinite(seconds) or seconds < 0 or (above_zero and seconds == 0):
         lower = "above 0" if above_zero else "0 or more"
         raise InvalidArgumentError(
-            f"{what} must be a finite number of seconds, {lower}, found {seconds}"
+            f"{what} must be a finite number of seconds, {lower}, found {found}"
         )
     return seconds
 
@@ -106,9 +106,7 @@ def check_choice(what: str, value: object, choices: type[E]) -> E:
     """One of the values of an enumeration, given as member or as text."""
     names = ", ".join(repr(str(choice)) for choice in choices)
     if not isinstance(value, str):
-        raise InvalidTypeError(
-            f"{what} must be one of {names}; found {type(value).__name__} {value!r}"
-        )
+        raise InvalidTypeError(f"{what} must be one of {names}; found {value!r}")
     try:
         return choices(value)
     except ValueError:

@@ -29,6 +29,8 @@ from dmq_actors.config import AckResult, Delivery
 from dmq_actors.errors import InvalidOffsetError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dmq_actors._core.handout import Handout, Piece
     from dmq_actors.config import GroupConfig
 
@@ -106,6 +108,7 @@ class Progress:
         due = monotonic + self._backoff(count)
         self.failures[offset] = Failure(count, error, before.first if before else now, now, due)
         self.in_flight.set(offset, offset + 1, handout._replace(nacked=True))
+        self.skipped.remove(offset, offset + 1)  # this failure is newer than the seek past it
         if count >= self.config.max_failures:
             self.retries.take(offset)
             self.burying.add(offset)
@@ -191,13 +194,33 @@ class Progress:
         self.position = self.committed
         self.epoch += 1
 
-    def seek(self, target: int, end: int) -> None:
-        """Move the position in a log that ends at `end`; `committed` follows only downwards.
+    def lose(self, end: int) -> None:
+        """Retention took what is below `end`: count what was not read, and go on there."""
+        for start, past in list(self.unread_below(end)):
+            self.skipped_total += past - start
+            self.complete(start, past)
+        self.position = max(self.position, end)
+
+    def unread_below(self, end: int) -> Iterator[tuple[int, int]]:
+        """What lies from the position to `end` and is neither completed nor in a member's hand."""
+        for low, high in self.completed.gaps(self.position, end):
+            start = low
+            for taken, past, handout in self.in_flight.within(low, high):
+                if not handout.nacked:
+                    if start < taken:
+                        yield start, taken
+                    start = past
+            if start < high:
+                yield start, high
+
+    def seek(self, target: int, base: int, end: int) -> None:
+        """Move the position in a log of [base, end); `committed` follows only downwards.
 
         Waiting retries are dropped. Going back, an at-least-once group forgets what it completed
         from there on and delivers it again; an exactly-once group remembers.
         """
         self.known_end = max(self.known_end, end)
+        self.lose(base)
         for offset in self.retries.between(0, min(target, self.position)):
             self.skipped.set(offset, offset + 1, value=True)
         self.retries.clear()

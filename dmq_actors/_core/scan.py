@@ -81,25 +81,13 @@ def plan(progress: Progress, room: int, now: float) -> list[Range]:
 
 def _unread(progress: Progress, room: int) -> Iterator[Range]:
     known = max(progress.completed.end, progress.in_flight.end, progress.position)
-    for low, high in progress.completed.gaps(progress.position, known):
-        for start, end in _not_in_hand(progress, low, high):
-            if room <= 0:
-                return
-            yield start, min(end, start + room)
-            room -= end - start
+    for start, end in progress.unread_below(known):
+        if room <= 0:
+            return
+        yield start, min(end, start + room)
+        room -= end - start
     if room > 0:
         yield known, known + room
-
-
-def _not_in_hand(progress: Progress, start: int, end: int) -> Iterator[Range]:
-    """The parts of [start, end) that no member is working on; a nacked message is in no hand."""
-    for low, high, handout in progress.in_flight.within(start, end):
-        if not handout.nacked:
-            if start < low:
-                yield start, low
-            start = high
-    if start < end:
-        yield start, end
 
 
 def deliver(
@@ -196,12 +184,9 @@ def _is_duplicate(
 
 def _skip_known(progress: Progress) -> None:
     """Move the position over what needs no delivery, so that it tells the next one that does."""
-    known = max(progress.completed.end, progress.in_flight.end)
-    for low, high in progress.completed.gaps(progress.position, known):
-        for start, _ in _not_in_hand(progress, low, high):
-            progress.position = start
-            return
-    progress.position = max(progress.position, known)
+    known = max(progress.completed.end, progress.in_flight.end, progress.position)
+    first = next(progress.unread_below(known), None)
+    progress.position = known if first is None else first[0]
 
 
 def _hand_out(progress: Progress, chosen: list[StoredMessage], reader: Reader) -> list[Piece]:
@@ -248,25 +233,15 @@ def _skip_lost(progress: Progress, fetched: Fetched) -> Range | None:
         progress.complete(offset, offset + 1)
     if progress.position >= base:
         return None
-    policy = progress.config.on_offset_lost
-    end = fetched.next_offset if policy is OnOffsetLost.LATEST else base
-    unread = [
-        (first, past)
-        for low, high in progress.completed.gaps(progress.position, end)
-        for first, past in progress.in_flight.gaps(low, high)
-    ]
-    if not any(first < base for first, _ in unread):
+    start, policy = progress.position, progress.config.on_offset_lost
+    if next(progress.unread_below(base), None) is None:
         progress.position = base
         return None
     if policy is OnOffsetLost.ERROR:
         raise OffsetLostError(
-            f"offsets {progress.position} to {base - 1} of partition {progress.partition} were "
-            f"removed by retention before this group read them; seek to {base} "
-            "(BEGINNING) or later to go on"
+            f"offsets {start} to {base - 1} of partition {progress.partition} were removed by "
+            f"retention before this group read them; seek to {base} (BEGINNING) or later to go on"
         )
-    start = progress.position
-    for first, past in unread:
-        progress.skipped_total += past - first
-        progress.complete(first, past)
-    progress.position = max(progress.position, end)
+    end = fetched.next_offset if policy is OnOffsetLost.LATEST else base
+    progress.lose(end)
     return start, end

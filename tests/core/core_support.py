@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from dmq_actors import GroupConfig, Message, TopicConfig
+from dmq_actors import AckResult, Delivery, GroupConfig, Message, TopicConfig
 from dmq_actors._core.batch import Batch, prepare
 from dmq_actors._core.group_state import GroupState
 from dmq_actors._core.handout import stamp
@@ -32,6 +33,13 @@ WALL = 1_000_000.0
 """The wall clock of these tests stands at WALL + monotonic."""
 
 INCARNATION = 7
+
+COMPLETED, RETRYING = AckResult.COMPLETED, AckResult.RETRYING
+DEAD_LETTERED, STALE = AckResult.DEAD_LETTERED, AckResult.STALE
+ALO, EO, AMO = Delivery.AT_LEAST_ONCE, Delivery.EXACTLY_ONCE, Delivery.AT_MOST_ONCE
+
+every_delivery = pytest.mark.parametrize("delivery", list(Delivery))
+tracked = pytest.mark.parametrize("delivery", [ALO, EO])
 
 
 def examples(count: int, *, steps: int = 50) -> settings:
@@ -202,8 +210,29 @@ class Reading:
         return self.group.nack(message, error, now=WALL + self.now, monotonic=self.now)
 
     def seek(self, offset, partition=0):
-        self.group.partitions[partition].seek(offset, self.logs[partition].next_offset)
+        log = self.logs[partition]
+        self.group.partitions[partition].seek(offset, log.base_offset, log.next_offset)
 
     def lag(self, partition=0):
         log, progress = self.logs[partition], self.group.partitions[partition]
         return max(log.next_offset - max(progress.committed, log.base_offset), 0)
+
+
+def reading(count=0, **options) -> Reading:
+    """A group with one member on one partition that holds this many messages."""
+    found = Reading(**options)
+    found.publish(*range(count))
+    return found
+
+
+def buried_reading(count=2, **options):
+    """As `reading`; all was delivered, and the first message is on its way to the dead letters."""
+    found = reading(count, max_failures=1, **options)
+    messages = found.poll()
+    assert found.nack(messages[0]) is DEAD_LETTERED
+    return found, messages
+
+
+def marks(found: Reading) -> tuple[int, int]:
+    """The committed offset and the position in the first partition."""
+    return found.progress.committed, found.progress.position

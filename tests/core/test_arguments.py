@@ -29,11 +29,11 @@ def test_a_good_name_passes(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "", ".", "..", "a b", "a/b", "a\n", "\n", "a\x00", "ü", "٣", "a:b", "a,b", LONGEST + "x",  # noqa: RUF001
+        "", ".", "..", "a b", "a/b", "a\n", "\n", "a\x00", "ü", "٣", "a:b", "a,b", LONGEST + "x",
     ],
 )  # fmt: skip
 def test_a_bad_name_is_refused_with_the_rule(name):
-    with pytest.raises(InvalidArgumentError, match="group id .* is not valid: use 1 to 249 of"):
+    with pytest.raises(InvalidArgumentError, match=r"group id .* is not valid: use 1 to 249 of"):
         check_name("group id", name)
 
 
@@ -120,14 +120,14 @@ def test_good_seconds_pass_as_a_float(value):
 @pytest.mark.parametrize("value", [-1, -0.001, math.nan, math.inf, -math.inf])
 def test_bad_seconds_are_refused_with_the_rule(value):
     with pytest.raises(
-        InvalidArgumentError, match=f"timeout must be a finite .*, 0 or more, found {value}"
+        InvalidArgumentError, match=f"timeout must be a finite .*, 0 or more, found .*{value}"
     ):
         check_seconds("timeout", value)
 
 
 @pytest.mark.parametrize("value", [0, 0.0, -1])
 def test_seconds_may_have_to_be_above_zero(value):
-    with pytest.raises(InvalidArgumentError, match=f"above 0, found {value}"):
+    with pytest.raises(InvalidArgumentError, match=f"above 0, found .*{value}"):
         check_seconds("timeout", value, above_zero=True)
     assert check_seconds("timeout", 1e-9, above_zero=True) == 1e-9
 
@@ -189,7 +189,9 @@ def test_what_is_none_of_the_choices_is_refused_with_all_of_them(value):
     with pytest.raises(InvalidArgumentError) as caught:
         check_choice("delivery", value, Delivery)
     text = "delivery must be one of 'at_most_once', 'at_least_once', 'exactly_once'; found "
-    assert str(caught.value) == text + repr(value)
+    assert str(caught.value).startswith(text)
+    assert str(caught.value).endswith(repr(value))
+    assert isinstance(caught.value, InvalidTypeError) == (not isinstance(value, str))
 
 
 def test_every_error_of_a_check_is_a_value_error_and_ours():

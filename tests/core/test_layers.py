@@ -140,9 +140,7 @@ def test_the_actors_never_import_the_facade(module):
     assert not set(reached(module)) & facade
 
 
-@pytest.mark.parametrize(
-    "module", [name for name in modules() if name not in within("_actors")]
-)
+@pytest.mark.parametrize("module", [name for name in modules() if name not in within("_actors")])
 def test_pykka_and_structlog_are_imported_by_the_actors_only(module):
     assert not {top(found) for found in imports(module, typing=True)} & {"pykka", "structlog"}
 

@@ -247,9 +247,7 @@ class CountingDict(dict):
 
 @pytest.mark.parametrize("retained", [10, 1000, 50_000])
 def test_an_eviction_touches_what_it_evicts_however_long_the_log_is(retained):
-    config = TopicConfig(
-        retention_count=retained, retention_bytes=10**9, retention_seconds=1e9
-    )
+    config = TopicConfig(retention_count=retained, retention_bytes=10**9, retention_seconds=1e9)
     log = PartitionLog("t", 0, config)
     append(log, map(Message, range(retained)), config)
     log._segments = CountingDict(log._segments)

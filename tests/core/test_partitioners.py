@@ -66,9 +66,7 @@ def test_crc32_agrees_with_its_published_check_values(key, expected):
         ("ü", [0, 1, 9, 789], [0, 2, 8, 458]),
     ],
 )
-def test_the_partition_of_a_key_is_pinned_for_1_3_10_and_1000_partitions(
-    key, by_crc32, by_murmur2
-):
+def test_the_partition_of_a_key_is_pinned_for_1_3_10_and_1000_partitions(key, by_crc32, by_murmur2):
     for name, expected in (("crc32", by_crc32), ("murmur2", by_murmur2)):
         found = [KEY_HASHES[name](key.encode()) % count for count in (1, 3, 10, 1000)]
         assert found == expected
@@ -173,5 +171,5 @@ def test_no_key_is_no_bytes():
 
 
 def test_text_without_a_utf8_form_is_refused():
-    with pytest.raises(InvalidArgumentError, match="surrogates not allowed.*bytes of the key"):
+    with pytest.raises(InvalidArgumentError, match=r"surrogates not allowed.*bytes of the key"):
         key_bytes("a\ud800")

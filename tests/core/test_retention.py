@@ -29,7 +29,15 @@ def test_by_count_the_last_ones_stay(end, cut):
 
 @pytest.mark.parametrize(
     ("sizes", "cut"),
-    [([], 0), ([10], 0), ([5, 5], 0), ([5, 6], 1), ([1, 1, 10], 2), ([3, 3, 3, 3], 1), ([0, 10], 0)],
+    [
+        ([], 0),
+        ([10], 0),
+        ([5, 5], 0),
+        ([5, 6], 1),
+        ([1, 1, 10], 2),
+        ([3, 3, 3, 3], 1),
+        ([0, 10], 0),
+    ],
 )
 def test_by_bytes_the_largest_tail_that_fits_stays(sizes, cut):
     kept = retention(size=10)
