@@ -172,7 +172,8 @@ class BrokerActor(pykka.Actor):
         if kind is Stop:
             return self._end(message.why)
         if kind is _ActorStop:
-            self._restart("stopped from outside the broker")
+            self._restarts += 1  # and nothing was lost
+            log.warning(events.ACTOR_RESTARTED, actor=self._name, cause="stopped from outside")
             return True
         if kind is ProxyGetAttr:
             return self._public(message.attr_path)

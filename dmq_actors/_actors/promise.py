@@ -11,7 +11,7 @@ import asyncio
 import queue
 import sys
 import threading
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pykka
@@ -50,7 +50,7 @@ class Promise(pykka.Future[T]):
         self._outcome: _Outcome | None = None
         self._callbacks: list[Callable[[], object]] = []
         self._finish: Callable[[Any], T] | None = None
-        self._abandonment: Abandonment | None = None
+        self._abandonment: Callable[[], object] | None = None
         self._abandoned = False
         self._forks = fork_count()
 
@@ -113,7 +113,7 @@ class Promise(pykka.Future[T]):
     def map(self, func: Callable[[T], R]) -> Promise[R]:
         """A promise of ``func(answer)``; `func` runs in the thread that reads it."""
         mapped: Promise[R] = Promise()
-        mapped.when_abandoned(Abandonment(self.abandon))
+        mapped.when_abandoned(self.abandon)
         self.add_done_callback(lambda done: mapped._read_later(done, func))
         return mapped
 
@@ -126,6 +126,10 @@ class Promise(pykka.Future[T]):
         joint = gather([self, *cast("tuple[Promise[Any], ...]", futures)])
         return cast("Promise[Iterable[Any]]", joint)
 
+    def reduce(self: Promise[Iterable[Any]], func: Callable[[Any, Any], R], *args: R) -> Promise[R]:
+        """A promise of the items of the answer, reduced as by `functools.reduce`."""
+        return self.map(lambda items: reduce(func, items, *args))
+
     def abandon(self) -> None:
         """Say that nobody will read the answer: a poll gives its messages back."""
         with self._lock:
@@ -133,6 +137,7 @@ class Promise(pykka.Future[T]):
             abandonment, self._abandonment = self._abandonment, None
         if abandonment is not None:
             abandonment()
+            _disarm(abandonment)
 
     # For the one who answers
 
@@ -167,13 +172,14 @@ class Promise(pykka.Future[T]):
             reply.when_abandoned(abandonment)
         self.add_done_callback(reply._adopt)
 
-    def when_abandoned(self, abandonment: Abandonment) -> None:
+    def when_abandoned(self, abandonment: Callable[[], object]) -> None:
         """What to do when the reader goes away without having read; at once if it has."""
         with self._lock:
             if not self._abandoned:
                 self._abandonment = abandonment
                 return
         abandonment()
+        _disarm(abandonment)
 
     def peek(self) -> Any:
         """The unfinished answer of a promise that is done; raises its error."""
@@ -213,9 +219,8 @@ class Promise(pykka.Future[T]):
     def _read(self) -> T:
         with self._lock:
             value, error = cast("_Outcome", self._outcome)
-            if self._abandonment is not None:
-                self._abandonment.disarm()
-                self._abandonment = None
+            _disarm(self._abandonment)
+            self._abandonment = None
             if error is None and self._finish is not None:
                 value = self._finish(value)
                 self._outcome, self._finish = (value, None), None
@@ -273,7 +278,7 @@ def gather(promises: Iterable[Promise[Any]]) -> Promise[list[Any]]:
     """A promise of all the answers, in order; it fails with the first error, when all are done."""
     waited_for = list(promises)
     joint: Promise[list[Any]] = Promise()
-    joint.when_abandoned(Abandonment(partial(_abandon_all, waited_for)))
+    joint.when_abandoned(partial(_abandon_all, waited_for))
     lock = threading.Lock()
     missing = len(waited_for)
 
@@ -304,6 +309,11 @@ def _settle_joint(joint: Promise[list[Any]], done: list[Promise[Any]]) -> None:
 def _abandon_all(promises: list[Promise[Any]]) -> None:
     for promise in promises:
         promise.abandon()
+
+
+def _disarm(abandonment: Callable[[], object] | None) -> None:
+    if isinstance(abandonment, Abandonment):
+        abandonment.disarm()
 
 
 def _typed(error: BaseException) -> BaseException:
