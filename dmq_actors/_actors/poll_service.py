@@ -231,10 +231,12 @@ class PollService:
             self.serve_all()
 
     def _set_timer(self, now: float) -> None:
-        times = [self._polls.next_deadline()]
-        times += [self._state.next_due(consumer_id) for consumer_id in self._polls.consumers()]
-        due = min((time for time in times if time is not None and time > now), default=None)
-        if due is None or (self._timer is not None and now < self._timer.due <= due):
+        deadline = self._polls.next_deadline()
+        retries = [self._state.next_due(consumer_id) for consumer_id in self._polls.consumers()]
+        times = [time for time in retries if time is not None and time > now]
+        due = min(times if deadline is None else [deadline, *times], default=None)
+        # A timer that is due already is on its way; it looks after everybody.
+        if due is None or (self._timer is not None and self._timer.due <= due):
             return
         if self._timer is not None:
             self._timer.cancel()

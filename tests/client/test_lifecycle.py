@@ -57,6 +57,16 @@ def broker_threads(before=frozenset()):
     return {thread for thread in threading.enumerate() if thread.name.startswith("dmq-")} - before
 
 
+def start_clock_thread(mq):
+    """Let there be a timer, and with it the thread that serves timers."""
+    waiting = mq.group_actor("g").poll("c", timeout=600)
+    mq.get_group_info("g")  # behind the poll
+    mq.partition_actor("t", 0).info().get(timeout=WATCHDOG)
+    mq.partition_actor("t", 1).info().get(timeout=WATCHDOG)
+    mq.get_group_info("g")  # behind what the partitions answered
+    assert not waiting.done()
+
+
 def facade_calls(mq, message):
     """Every public method of the facade but close, with arguments that would be right."""
     return {
@@ -307,9 +317,9 @@ def test_a_broker_whose_thread_is_held_up_says_so_when_it_is_closed():
 def test_a_close_in_the_thread_of_an_actor_does_not_hang_and_the_next_one_waits():
     before = broker_threads()
     mq = new_broker()
-    mq.poll("g", "c", timeout=0.001)  # starts the thread of the clock
-    assert len(broker_threads(before)) == 2
     try:
+        start_clock_thread(mq)
+        assert len(broker_threads(before)) == 2
         with Held(mq, in_actor=mq.close) as held:
             assert not isinstance(held.outcome, Exception)
             with pytest.raises(BrokerClosedError):
@@ -318,6 +328,7 @@ def test_a_close_in_the_thread_of_an_actor_does_not_hang_and_the_next_one_waits(
         mq.close()
         left = [thread.name for thread in broker_threads(before)]
     finally:
+        mq.close()
         mq._broker.clock.close(time.monotonic() + WATCHDOG)
         for thread in broker_threads(before):
             thread.join(WATCHDOG)
@@ -389,19 +400,22 @@ def test_an_error_in_the_with_block_closes_the_broker_and_goes_on():
 def test_a_queue_that_nobody_holds_any_more_stops_its_threads(clock_runs):
     before = broker_threads()
     mq = new_broker()
-    if clock_runs:
-        assert mq.poll("g", "c", timeout=0.001) == []
     clock = mq._broker.clock
-    own = broker_threads(before)
-    assert len(own) == 1 + clock_runs
     broker = weakref.ref(mq._broker)
     try:
+        if clock_runs:
+            start_clock_thread(mq)
+        own = broker_threads(before)
+        assert len(own) == 1 + clock_runs
         del mq
         gc.collect()
         for thread in own:
             thread.join(2.0)
         alive = [thread.name for thread in own if thread.is_alive()]
     finally:
+        if (left := broker()) is not None:
+            left.close(WATCHDOG)
+        del left
         clock.close(time.monotonic() + WATCHDOG)
     assert alive == []
     assert pykka.ActorRegistry.get_all() == []

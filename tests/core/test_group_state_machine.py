@@ -75,6 +75,9 @@ class Cell:
     due: float = 0.0
     due_by: float = 0.0
     token: DeliveredMessage | None = None
+    loose: bool = False
+    """Whether the delivery may be over: the design leaves open what a seek does to a retry."""
+
     over: list[DeliveredMessage] = field(default_factory=list)
     deliveries: int = 0
     exact: bool = True
@@ -92,7 +95,7 @@ class Cell:
         """The delivery is over."""
         if self.token is not None:
             self.over.append(self.token)
-        self.token = None
+        self.token, self.loose = None, False
 
     def complete(self):
         self.end()
@@ -333,7 +336,7 @@ class GroupMachine(RuleBasedStateMachine):
         if lost is None:
             return
         start, end = lost
-        assert start == position < base <= self._progress(number).position
+        assert position <= start < base <= self._progress(number).position
         assert self.config.on_offset_lost != "error"
         assert end == base or self.config.on_offset_lost == "latest"
         for cell in self.parts[number].cells[start:end]:
@@ -446,16 +449,12 @@ class GroupMachine(RuleBasedStateMachine):
         result = self.group.acknowledge(message)
         if self.delivery is Delivery.AT_MOST_ONCE:
             assert result is COMPLETED
-        elif cell.token is message and cell.status in (FLYING, WAITING):
-            assert result is COMPLETED
-            cell.complete()
-        elif cell.token is message and cell.status in (SKIPPED, AHEAD):
-            # The design leaves open whether a retry that a seek dropped may still be acknowledged.
-            assert result in (COMPLETED, STALE)
+        elif cell.token is not message or cell.status == BURYING:
+            assert result is STALE
+        else:
+            assert result is COMPLETED or (cell.loose and result is STALE)
             if result is COMPLETED:
                 cell.complete()
-        else:
-            assert result is STALE
 
     @precondition(lambda self: self.tokens)
     @rule(back=picks, times=st.integers(1, 3))
@@ -470,11 +469,12 @@ class GroupMachine(RuleBasedStateMachine):
         if self.delivery is Delivery.AT_MOST_ONCE:
             assert result is COMPLETED
             return
-        if cell.token is not message or cell.status in (BURYING, DONE):
+        if cell.token is not message or cell.status == BURYING:
             assert result is STALE
             return
-        if cell.status in (SKIPPED, AHEAD) and result is STALE:
+        if cell.loose and result is STALE:
             return
+        cell.loose = False
         cell.failures += 1
         if cell.failures < self.config.max_failures:
             assert result is RETRYING
@@ -569,7 +569,9 @@ class GroupMachine(RuleBasedStateMachine):
                 if cell.status == WAITING:
                     cell.due_by = 0.0
                 cell.status = SKIPPED if offset < target else AHEAD
+                cell.loose = True
             elif target < before and offset >= target:
+                cell.loose = cell.status == BURYING
                 self._rewind(cell)
         part.committed = min(committed, target)
         # An exactly-once group may see at once that what follows is done already.

@@ -281,6 +281,44 @@ def test_a_message_that_comes_back_from_ahead_of_the_position_hides_nothing_befo
     assert found == [0, 1, 2]
 
 
+@pytest.mark.parametrize("how", ["nack", "give back"])
+def test_a_message_that_comes_back_during_a_fetch_of_later_ones_is_not_passed_over(how):
+    """The fetch left it out because it was in flight; the position must not go past it."""
+    r = reading(1, delivery=EO)
+    pieces = r.poll_pieces()
+    [message] = stamp(pieces, copied=False)
+    r.seek(0)
+    r.publish(1)
+    under_way = r.begin()
+    if how == "nack":
+        r.nack(message)
+    else:
+        r.group.give_back(pieces)
+    found = stamp(r.finish(under_way)[0], copied=False) + r.poll()
+    assert sorted(offsets(found)) == [0, 1]
+
+
+def test_what_could_not_be_buried_after_a_seek_past_it_is_not_completed_by_a_commit():
+    r, _ = buried_reading(1)
+    r.seek(0)
+    r.seek(1)
+    r.progress.burial_failed(0, None, r.now)
+    assert r.group.commit("c") == {0: 0}
+    r.now += 60.0
+    assert offsets(r.poll()) == [0]
+
+
+def test_what_is_given_back_after_a_seek_past_it_is_either_skipped_or_waits_but_not_both():
+    r = reading(1, delivery=EO)
+    pieces = r.poll_pieces()
+    r.seek(0)
+    r.seek(1)
+    r.group.give_back(pieces)
+    waits = 0 in r.progress.retries
+    assert r.group.commit("c") == {0: 0 if waits else 1}
+    assert offsets(r.poll()) == ([0] if waits else [])
+
+
 def test_nacks_of_a_delivery_from_ahead_of_the_position_are_counted_each():
     r = reading(3, delivery=EO)
     r.seek(2)
