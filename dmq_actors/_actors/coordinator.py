@@ -58,6 +58,7 @@ class CoordinatorActor(BrokerActor):
         self._router = Router(directory)
         self._creating: dict[str, Promise[None]] = {}
         self._incarnations = 0
+        self._stopping: list[Promise[Any]] = []
 
     # Topics
 
@@ -86,6 +87,7 @@ class CoordinatorActor(BrokerActor):
             UnknownTopicError: there is no such topic.
         """
         handle = self._directory.topic(topic)
+        self._stopping = [stopped for stopped in self._stopping if not stopped.done()]
         self._directory.topics = {
             name: other for name, other in self._directory.topics.items() if other is not handle
         }
@@ -238,12 +240,13 @@ class CoordinatorActor(BrokerActor):
     def shut_down(self, why: Callable[[], DMQError]) -> Promise[dict[str, int]]:
         """Stop all groups, all partitions, and this actor; answers what is in flight by group."""
         groups, topics = self._directory.groups, self._directory.topics
+        earlier = list(self._stopping)  # of deletions: they may still have much to answer
         stopped = [self._stop_actor(group.ref, why) for group in groups.values()]
         stopped += [
             self._stop_actor(ref, why) for topic in topics.values() for ref in topic.partitions
         ]
         self._end(why)  # at once: what waits in the mailbox must start nothing new
-        return gather(stopped).map(lambda counts: dict(zip(groups, counts, strict=False)))
+        return gather(stopped + earlier).map(lambda counts: dict(zip(groups, counts, strict=False)))
 
     def _start_topic(self, topic: str, config: TopicConfig) -> TopicHandle:
         partitions = tuple(
@@ -289,6 +292,7 @@ class CoordinatorActor(BrokerActor):
         created.resolve()
 
     def _stop_group(self, group: GroupHandle) -> Promise[Any]:
+        self._stopping = [stopped for stopped in self._stopping if not stopped.done()]
         self._directory.groups = {
             name: other for name, other in self._directory.groups.items() if other is not group
         }
@@ -298,6 +302,7 @@ class CoordinatorActor(BrokerActor):
     def _stop_actor(self, ref: BrokerRef[Any], why: Callable[[], DMQError]) -> Promise[Any]:
         stopped: Promise[Any] = Promise()
         ref.deliver(Stop(why), stopped)
+        self._stopping.append(stopped)
         return stopped
 
     def _on_restart(self) -> None:

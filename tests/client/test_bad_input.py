@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Mapping
 from functools import partial
 
 import msgspec
@@ -518,6 +519,58 @@ def test_errors_of_the_callers_own_code_come_back_as_they_are(mq):
             call()
     assert mq.get_topic_info("t").published_total == 0
     assert mq.publish("t", Message("v")).offset == 0
+
+
+class UnprintableValue:
+    """A value that raises when an error message wants to show it."""
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("value", [UnprintableValue(), 10**5_000], ids=["object", "int"])
+def test_what_cannot_be_shown_in_a_message_is_refused_with_a_typed_error_all_the_same(busy, value):
+    mq, message = busy
+    before = everything(mq)
+    for call in (
+        partial(mq.create_topic, value),
+        partial(mq.create_topic, "new", value),
+        partial(mq.add_consumer, "g", value),
+        partial(mq.seek, "g", 0, value),
+        partial(mq.commit, "g", "c", {0: value}),
+        partial(mq.publish, "t", Message("v", headers={"a": value})),
+        partial(mq.publish, "t", Message("v"), timeout=value),
+    ):
+        with pytest.raises(InvalidArgumentError):
+            call()
+    assert everything(mq) == before
+    works(mq, message)
+
+
+class WatchedOffsets(Mapping):
+    """Offsets that note in which threads their code runs."""
+
+    def __init__(self, offsets):
+        self._offsets = offsets
+        self.threads = set()
+
+    def __getitem__(self, partition):
+        self.threads.add(threading.current_thread())
+        return self._offsets[partition]
+
+    def __iter__(self):
+        self.threads.add(threading.current_thread())
+        return iter(self._offsets)
+
+    def __len__(self):
+        return len(self._offsets)
+
+
+def test_the_code_of_a_callers_own_mapping_runs_in_the_callers_thread(busy):
+    mq, _ = busy
+    offsets = WatchedOffsets({0: 2})
+    assert mq.commit("g", "c", offsets) == {0: 2}
+    assert offsets.threads == {threading.current_thread()}
 
 
 def test_names_are_looked_up_in_the_topic_that_is_meant(mq):

@@ -8,6 +8,7 @@ import sys
 import time
 import unicodedata
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from textwrap import dedent
@@ -432,6 +433,27 @@ def test_users_cannot_make_topics_in_the_brokers_name_space(mq):
         with pytest.raises(InvalidArgumentError, match="__dlq_"):
             mq.create_topic(name)
     assert mq.list_topics() == []
+
+
+def test_a_group_of_a_user_is_never_taken_for_one_of_the_brokers_own(mq):
+    """P51, ns4kafka 63 and others: redrive keeps its place in a group; here is one of its name.
+
+    Either the name is refused, or redrive leaves that group and what it reads alone.
+    """
+    mq.create_topic("t")
+    mq.create_topic("other")
+    mq.create_consumer_group("g", "t", max_failures=1)
+    mq.add_consumer("g", "c1")
+    mq.publish("t", Message("dead"))
+    mq.publish("other", Message("alien"))
+    [message] = mq.poll("g", "c1")
+    assert mq.acknowledge("g", message, success=False) is AckResult.DEAD_LETTERED
+    with suppress(InvalidArgumentError):
+        mq.create_consumer_group("__redrive_t", "other")
+    assert values(mq.redrive("t")) == ["dead"]
+    assert values(mq.poll("g", "c1")) == ["dead"]
+    mine = [name for name in mq.list_consumer_groups() if mq.get_group_info(name).topic == "other"]
+    assert [mq.get_consumer_lag(name) for name in mine] == [{0: 1}] * len(mine)
 
 
 # P53
