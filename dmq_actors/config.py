@@ -76,6 +76,14 @@ class AckResult(StrEnum):
     """This delivery is over: nothing changed."""
 
 
+class RetentionOptions(TypedDict, total=False):
+    """The limits of what a partition keeps; see ``create_topic``."""
+
+    retention_count: int | None
+    retention_bytes: int | None
+    retention_seconds: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """The options of a topic; see `MessageQueue.create_topic`."""
@@ -86,16 +94,24 @@ class TopicConfig:
     retention_seconds: float | None = None
     partitioner: str | Partitioner = "crc32"
     share_values: bool = False
+    dead_letters: RetentionOptions | None = None
+
+    def for_dead_letters(self) -> TopicConfig:
+        """The options of the topic that takes the dead letters of this one."""
+        return TopicConfig(
+            num_partitions=self.num_partitions,
+            partitioner=self.partitioner,
+            share_values=self.share_values,
+            **(self.dead_letters or {}),
+        )
 
 
-class TopicOptions(TypedDict, total=False):
+class TopicOptions(RetentionOptions, total=False):
     """The keyword options of ``create_topic``."""
 
-    retention_count: int | None
-    retention_bytes: int | None
-    retention_seconds: float | None
     partitioner: str | Partitioner
     share_values: bool
+    dead_letters: RetentionOptions | None
 
 
 class GroupOptions(TypedDict, total=False):

@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Self, cast
 
 from dmq_actors._actors.broker import Broker
-from dmq_actors._actors.proxies import CoordinatorProxy
+from dmq_actors._actors.proxies import CoordinatorProxy, GroupProxy
 from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._facade.deliveries import DeliveryCalls
 from dmq_actors._facade.groups import GroupCalls
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.proxies import GroupProxy, PartitionProxy
+    from dmq_actors._actors.proxies import PartitionProxy
     from dmq_actors.info import CloseReport
     from dmq_actors.messages import Message, StoredMessage
 
@@ -166,4 +166,5 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls):
         Raises:
             UnknownGroupError: there is no such group.
         """
-        return cast("GroupProxy", self._group(group_id).proxy())
+        self._broker.check_open()
+        return GroupProxy(self._broker.directory.group(group_id))

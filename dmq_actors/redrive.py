@@ -7,12 +7,11 @@ only while a redrive runs, so what was left is delivered to the next one.
 from __future__ import annotations
 
 from contextlib import suppress
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from dmq_actors._core.arguments import MAX_NAME_LENGTH, check_int
+from dmq_actors._core.arguments import check_int
 from dmq_actors._core.batch import check_message
-from dmq_actors._core.dead_letters import dead_letter_topic, exhume
+from dmq_actors._core.dead_letters import dead_letter_topic, exhume, redrive_group
 from dmq_actors.errors import GroupExistsError, InvalidTypeError
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def redrive(
     if letters not in mq.list_topics():
         return []
     ends = {p.partition: p.next_offset for p in mq.get_topic_info(letters).partitions}
-    group_id = _group_id(topic)
+    group_id = redrive_group(topic)
     with suppress(GroupExistsError):  # from an earlier redrive: it knows which letters were done
         mq.create_consumer_group(group_id, letters)
     redriven: list[StoredMessage] = []
@@ -74,10 +73,3 @@ def _home(
     """The partition it came from; None lets its key decide, if the key or the topic changed."""
     same = message.key == letter.key and dead_partitions == num_partitions
     return letter.partition if same else None
-
-
-def _group_id(topic: str) -> str:
-    group_id = f"__redrive_{topic}"
-    if len(group_id) <= MAX_NAME_LENGTH:
-        return group_id
-    return f"__redrive_{sha256(topic.encode()).hexdigest()}"

@@ -59,11 +59,11 @@ def poll_from_another_thread(mq: MessageQueue) -> DeliveredMessage:
         return alarm.result()
 
 
-def acknowledge_without_an_answer(mq: MessageQueue, message: DeliveredMessage) -> None:
+def commit_without_an_answer(mq: MessageQueue) -> None:
     """`defer` is a tell: there is no promise, and an error would only be logged."""
     group = mq.group_actor(ALARMS)
-    group.acknowledge.defer(message)
-    # The same thread asks the same actor, so the acknowledgement was handled before.
+    group.commit.defer("siren")
+    # The same thread asks the same actor, so the commit was handled before.
     lag = group.lag().get(timeout=WAIT)
     assert sum(lag.values()) == 0
 
@@ -161,7 +161,7 @@ def main() -> None:
     with MessageQueue() as mq:
         create(mq)
         alarm = poll_from_another_thread(mq)
-        acknowledge_without_an_answer(mq, alarm)
+        commit_without_an_answer(mq)
         publish_without_waiting(mq, 1_000)
         polled = poll_with_a_callback(mq)
         errors = errors_are_in_the_promise(mq)

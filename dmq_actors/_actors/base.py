@@ -118,7 +118,7 @@ class BrokerActor(pykka.Actor):
         return Promise()
 
     def _start_actor_loop(self) -> None:
-        self._mailbox.schedule = self._schedule
+        self._mailbox.open(self._schedule)
 
     # Running
 

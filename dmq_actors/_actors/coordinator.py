@@ -18,8 +18,8 @@ from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.promise import Promise, gather
 from dmq_actors._actors.ref import Call, Stop
 from dmq_actors._actors.router import Router, in_order
-from dmq_actors._core.arguments import check_name, check_new_topic_name
-from dmq_actors._core.dead_letters import dead_letter_topic
+from dmq_actors._core.arguments import check_new_topic_name
+from dmq_actors._core.dead_letters import check_new_group_id, dead_letter_topic
 from dmq_actors._core.group_state import GroupState
 from dmq_actors._core.options import group_config, topic_config
 from dmq_actors._core.partition_log import PartitionLog
@@ -58,7 +58,7 @@ class CoordinatorActor(BrokerActor):
         self._router = Router(directory)
         self._creating: dict[str, Promise[None]] = {}
         self._incarnations = 0
-        self._stopping: list[Promise[Any]] = []
+        self._stopping: set[Promise[Any]] = set()
 
     # Topics
 
@@ -87,7 +87,6 @@ class CoordinatorActor(BrokerActor):
             UnknownTopicError: there is no such topic.
         """
         handle = self._directory.topic(topic)
-        self._stopping = [stopped for stopped in self._stopping if not stopped.done()]
         self._directory.topics = {
             name: other for name, other in self._directory.topics.items() if other is not handle
         }
@@ -156,12 +155,7 @@ class CoordinatorActor(BrokerActor):
         name = dead_letter_topic(topic.name)
         handle = self._directory.topics.get(name)
         if handle is None:
-            config = TopicConfig(
-                num_partitions=topic.config.num_partitions,
-                partitioner=topic.config.partitioner,
-                share_values=topic.config.share_values,
-            )
-            handle = self._start_topic(name, config)
+            handle = self._start_topic(name, topic.config.for_dead_letters())
         # One that outlived a topic of this name may have another number of partitions.
         target = handle.partitions[partition % len(handle.partitions)]
         return self._forward(target, PartitionActor.append, batch)
@@ -183,7 +177,7 @@ class CoordinatorActor(BrokerActor):
             InvalidArgumentError: a name or an option cannot be right.
         """
         config = group_config(delivery, **options)
-        check_name("group id", group_id)
+        check_new_group_id(group_id, topic)
         handle = self._directory.topic(topic)
         if group_id in self._directory.groups or group_id in self._creating:
             raise GroupExistsError(
@@ -227,26 +221,23 @@ class CoordinatorActor(BrokerActor):
         **kwargs: P.kwargs,
     ) -> T:
         """Do this once the group is created: un-awaited calls keep their order."""
-        self._creating[group_id].add_done_callback(
-            partial(self._again, self._reply, Call(method, (group_id, *args), kwargs))
-        )
+        ref, reply, call = self._ref, self._reply, Call(method, (group_id, *args), kwargs)
+        self._creating[group_id].add_done_callback(lambda _: ref.deliver(call, reply))
         return cast("T", FORWARDED)
-
-    def _again(self, reply: Promise[Any] | None, call: Call, _created: object) -> None:
-        self._ref.deliver(call, reply)
 
     # Life
 
     def shut_down(self, why: Callable[[], DMQError]) -> Promise[dict[str, int]]:
         """Stop all groups, all partitions, and this actor; answers what is in flight by group."""
         groups, topics = self._directory.groups, self._directory.topics
-        earlier = list(self._stopping)  # of deletions: they may still have much to answer
         stopped = [self._stop_actor(group.ref, why) for group in groups.values()]
         stopped += [
             self._stop_actor(ref, why) for topic in topics.values() for ref in topic.partitions
         ]
         self._end(why)  # at once: what waits in the mailbox must start nothing new
-        return gather(stopped + earlier).map(lambda counts: dict(zip(groups, counts, strict=False)))
+        return gather([*stopped, *self._stopping]).map(
+            lambda counts: dict(zip(groups, counts, strict=False))
+        )
 
     def _start_topic(self, topic: str, config: TopicConfig) -> TopicHandle:
         partitions = tuple(
@@ -292,7 +283,6 @@ class CoordinatorActor(BrokerActor):
         created.resolve()
 
     def _stop_group(self, group: GroupHandle) -> Promise[Any]:
-        self._stopping = [stopped for stopped in self._stopping if not stopped.done()]
         self._directory.groups = {
             name: other for name, other in self._directory.groups.items() if other is not group
         }
@@ -302,7 +292,8 @@ class CoordinatorActor(BrokerActor):
     def _stop_actor(self, ref: BrokerRef[Any], why: Callable[[], DMQError]) -> Promise[Any]:
         stopped: Promise[Any] = Promise()
         ref.deliver(Stop(why), stopped)
-        self._stopping.append(stopped)
+        self._stopping.add(stopped)
+        self._then(stopped, self._stopping.discard)
         return stopped
 
     def _on_restart(self) -> None:

@@ -146,6 +146,11 @@ class ConsumerGroupActor(BrokerActor):
     def commit(self, consumer_id: str, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
         """Commit what was delivered to this consumer, or these offsets; see the facade."""
         check_consumer_id(consumer_id)
+        if offsets is not None and type(offsets) is not dict:
+            raise InvalidTypeError(
+                f"offsets are a plain dict here, found {type(offsets).__name__}; "
+                "the code of another mapping must not run in an actor"
+            )
         checked = None if offsets is None else check_offsets(offsets)
         committed = self._state.commit(consumer_id, checked)
         self._polls.serve(consumer_id)

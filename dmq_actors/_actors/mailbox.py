@@ -50,6 +50,14 @@ class Mailbox:
             raise
         return True
 
+    def open(self, schedule: Callable[[], None]) -> None:
+        """The actor has started; what was put before (it is in pykka's registry) is due now."""
+        with self._lock:
+            self.schedule = schedule
+            due = self._scheduled
+        if due:
+            schedule()
+
     def take(self) -> Envelope | None:
         """The next message; None, and no longer scheduled, when there is none."""
         with self._lock:

@@ -20,6 +20,7 @@ from dmq_actors import events
 from dmq_actors._actors.abandonment import Abandonment
 from dmq_actors._actors.forks import fork_count, forked_error
 from dmq_actors._actors.gate import LoopGate, ThreadGate
+from dmq_actors._actors.joint import settle_when_all_are
 from dmq_actors._actors.log import log
 from dmq_actors.errors import BlockingInActorError, BrokerClosedError, BrokerTimeoutError
 
@@ -276,39 +277,9 @@ class Promise(pykka.Future[T]):
 
 def gather(promises: Iterable[Promise[Any]]) -> Promise[list[Any]]:
     """A promise of all the answers, in order; it fails with the first error, when all are done."""
-    waited_for = list(promises)
     joint: Promise[list[Any]] = Promise()
-    joint.when_abandoned(partial(_abandon_all, waited_for))
-    lock = threading.Lock()
-    missing = len(waited_for)
-
-    def count(_done: Promise[Any]) -> None:
-        nonlocal missing
-        with lock:
-            missing -= 1
-            last = missing == 0
-        if last:
-            _settle_joint(joint, waited_for)
-
-    for promise in waited_for:
-        promise.add_done_callback(count)
-    if not waited_for:
-        joint.resolve([])
+    settle_when_all_are(joint, list(promises))
     return joint
-
-
-def _settle_joint(joint: Promise[list[Any]], done: list[Promise[Any]]) -> None:
-    try:
-        values = [promise.peek() for promise in done]
-    except BaseException as error:  # noqa: BLE001  # handed on to the reader
-        joint.fail(error)
-    else:
-        joint.resolve(values, lambda _: [promise.get(timeout=0) for promise in done])
-
-
-def _abandon_all(promises: list[Promise[Any]]) -> None:
-    for promise in promises:
-        promise.abandon()
 
 
 def _disarm(abandonment: Callable[[], object] | None) -> None:

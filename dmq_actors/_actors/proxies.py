@@ -1,9 +1,9 @@
 """Typed proxies: the actors' own methods, called as pykka calls them.
 
 At run time these are pykka's proxies: each attribute is a `pykka.CallableProxy`, a call returns a
-`Promise` at once, ``.defer(…)`` sends without asking for an answer. Publishing is the exception:
-it prepares the message in the caller's thread first, because copying a value and a partitioner of
-the user's own are code that must not run in an actor.
+`Promise` at once, ``.defer(…)`` sends without asking for an answer. Publishing and acknowledging
+are plain methods: they prepare the message in the caller's thread first, because copying a value
+and a partitioner of the user's own are code that must not run in an actor.
 """
 
 from __future__ import annotations
@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 import pykka
 
 from dmq_actors._actors.coordinator import CoordinatorActor
+from dmq_actors._actors.group import ConsumerGroupActor
 from dmq_actors._actors.promise import Promise, gather
+from dmq_actors._core.arguments import check_bool
 from dmq_actors._core.batch import prepare
-from dmq_actors.errors import DMQError
+from dmq_actors._core.values import copy_in
+from dmq_actors.errors import DMQError, InvalidTypeError
+from dmq_actors.messages import DeliveredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pykka.typing import ActorMemberMixin
 
-    from dmq_actors._actors.directory import Directory
-    from dmq_actors._actors.group import ConsumerGroupActor
+    from dmq_actors._actors.directory import Directory, GroupHandle
     from dmq_actors._actors.partition import PartitionActor
     from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors.config import AckResult
     from dmq_actors.messages import Message, StoredMessage
 
 P = ParamSpec("P")
@@ -99,6 +103,36 @@ class CoordinatorProxy(pykka.ActorProxy[CoordinatorActor]):
         remove_consumer = proxy_method(CoordinatorActor.remove_consumer)
 
 
+class GroupProxy(pykka.ActorProxy[ConsumerGroupActor]):
+    """`ConsumerGroupActor` by proxy: members, polls, commits, offsets."""
+
+    def __init__(self, handle: GroupHandle) -> None:
+        super().__init__(actor_ref=handle.ref)
+        self._handle = handle
+
+    def acknowledge(
+        self,
+        message: DeliveredMessage,
+        success: bool = True,  # noqa: FBT001, FBT002  # fixed by the original contract
+        *,
+        error: BaseException | str | None = None,
+    ) -> Promise[AckResult]:
+        """Complete a message, or say that it failed. See `MessageQueue.acknowledge`."""
+        try:
+            return acknowledge(self._handle, message, success, error)
+        except DMQError as wrong:
+            return _failed(wrong)
+
+    if TYPE_CHECKING:
+        add_consumer = proxy_method(ConsumerGroupActor.add_consumer)
+        remove_consumer = proxy_method(ConsumerGroupActor.remove_consumer)
+        poll = proxy_method(ConsumerGroupActor.poll)
+        commit = proxy_method(ConsumerGroupActor.commit)
+        seek = proxy_method(ConsumerGroupActor.seek)
+        lag = proxy_method(ConsumerGroupActor.lag)
+        info = proxy_method(ConsumerGroupActor.info)
+
+
 if TYPE_CHECKING:
 
     class PartitionProxy(ActorMemberMixin, pykka.ActorProxy[PartitionActor]):
@@ -108,20 +142,8 @@ if TYPE_CHECKING:
         bounds = proxy_method(PartitionActor.bounds)
         info = proxy_method(PartitionActor.info)
 
-    class GroupProxy(ActorMemberMixin, pykka.ActorProxy[ConsumerGroupActor]):
-        """`ConsumerGroupActor` by proxy: members, polls, commits, offsets."""
-
-        add_consumer = proxy_method(ConsumerGroupActor.add_consumer)
-        remove_consumer = proxy_method(ConsumerGroupActor.remove_consumer)
-        poll = proxy_method(ConsumerGroupActor.poll)
-        commit = proxy_method(ConsumerGroupActor.commit)
-        seek = proxy_method(ConsumerGroupActor.seek)
-        acknowledge = proxy_method(ConsumerGroupActor.acknowledge)
-        lag = proxy_method(ConsumerGroupActor.lag)
-        info = proxy_method(ConsumerGroupActor.info)
-
 else:
-    PartitionProxy = GroupProxy = pykka.ActorProxy
+    PartitionProxy = pykka.ActorProxy
 
 
 def route_one(
@@ -153,6 +175,38 @@ def route_many(
         for part in batch.chunks(TURN_MESSAGES)
     ]
     return gather(stored).map(lambda parts: [message for part in parts for message in part])
+
+
+def acknowledge(
+    group: GroupHandle,
+    message: DeliveredMessage,
+    success: bool,  # noqa: FBT001  # handed on
+    error: BaseException | str | None,
+) -> Promise[AckResult]:
+    """Prepare an acknowledgement here and hand it to the group; raises what is wrong with it."""
+    text = _describe(error)
+    if not isinstance(message, DeliveredMessage):
+        raise InvalidTypeError(
+            f"expected a message as poll() returns it, found {type(message).__name__}"
+        )
+    if not check_bool("success", success) and not group.topic.config.share_values:
+        # The dead letter is made of this one should retention take the original.
+        message = message.with_value(copy_in(message.value))
+    return group.ref.call(ConsumerGroupActor.acknowledge, message, success, text)
+
+
+def _describe(error: object) -> str:
+    """A text for a header; made here, because an exception's ``__str__`` is the user's code."""
+    if error is None or isinstance(error, str):
+        return error or ""
+    if not isinstance(error, BaseException):
+        raise InvalidTypeError(
+            f"error is an exception, a text or None, found {type(error).__name__}"
+        )
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # the user's __str__ may raise anything
+        return type(error).__name__
 
 
 def _failed(error: DMQError) -> Promise[Any]:

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
 def check_name(what: str, name: object) -> str:
     """Kafka's rule for topic names: letters, digits, ``.``, ``_``, ``-``; 1 to 249 of them."""
     if not isinstance(name, str):
-        raise InvalidTypeError(f"a {what} is a str, found {type(name).__name__} {name!r}")
+        raise InvalidTypeError(f"a {what} is a str, found {type(name).__name__} {show(name)}")
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH or name in {".", ".."}:
         raise InvalidArgumentError(
             f"{what} {_shorten(name)} is not valid: use 1 to {MAX_NAME_LENGTH} of the characters "
@@ -44,7 +44,7 @@ def check_consumer_id(consumer_id: object) -> str:
     """A consumer id: printable text, 1 to 249 characters (a host name and a port, say)."""
     if not isinstance(consumer_id, str):
         raise InvalidTypeError(
-            f"a consumer id is a str, found {type(consumer_id).__name__} {consumer_id!r}"
+            f"a consumer id is a str, found {type(consumer_id).__name__} {show(consumer_id)}"
         )
     if not consumer_id or len(consumer_id) > MAX_NAME_LENGTH or not consumer_id.isprintable():
         raise InvalidArgumentError(
@@ -57,10 +57,10 @@ def check_consumer_id(consumer_id: object) -> str:
 def check_int(what: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
     """A whole number in a range; a bool is not a number here."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidTypeError(f"{what} is an int, found {type(value).__name__} {value!r}")
+        raise InvalidTypeError(f"{what} is an int, found {type(value).__name__} {show(value)}")
     if value < minimum or (maximum is not None and value > maximum):
         upper = "or more" if maximum is None else f"to {maximum}"
-        raise InvalidArgumentError(f"{what} must be {minimum} {upper}, found {value}")
+        raise InvalidArgumentError(f"{what} must be {minimum} {upper}, found {show(value)}")
     return value
 
 
@@ -68,10 +68,10 @@ def check_seconds(what: str, value: object, *, above_zero: bool = False) -> floa
     """A duration in seconds: finite, not negative."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InvalidTypeError(
-            f"{what} is a number of seconds, found {type(value).__name__} {value!r}"
+            f"{what} is a number of seconds, found {type(value).__name__} {show(value)}"
         )
     try:
-        seconds, found = float(value), str(value)
+        seconds, found = float(value), show(value)
     except OverflowError:
         seconds, found = math.inf, "an int beyond all floats"
     if not math.isfinite(seconds) or seconds < 0 or (above_zero and seconds == 0):
@@ -85,12 +85,14 @@ def check_seconds(what: str, value: object, *, above_zero: bool = False) -> floa
 def check_bool(what: str, value: object) -> bool:
     """True or False, and nothing that merely counts as such."""
     if not isinstance(value, bool):
-        raise InvalidTypeError(f"{what} is True or False, found {type(value).__name__} {value!r}")
+        raise InvalidTypeError(
+            f"{what} is True or False, found {type(value).__name__} {show(value)}"
+        )
     return value
 
 
 def check_offsets(offsets: object) -> dict[int, int]:
-    """Offsets by partition, all of them whole numbers from 0."""
+    """Offsets by partition, all of them whole numbers from 0; runs the code of a user's mapping."""
     if not isinstance(offsets, Mapping):
         raise InvalidTypeError(
             "offsets are a dict of partition to the next offset to read, "
@@ -106,11 +108,19 @@ def check_choice(what: str, value: object, choices: type[E]) -> E:
     """One of the values of an enumeration, given as member or as text."""
     names = ", ".join(repr(str(choice)) for choice in choices)
     if not isinstance(value, str):
-        raise InvalidTypeError(f"{what} must be one of {names}; found {value!r}")
+        raise InvalidTypeError(f"{what} must be one of {names}; found {show(value)}")
     try:
         return choices(value)
     except ValueError:
-        raise InvalidArgumentError(f"{what} must be one of {names}; found {value!r}") from None
+        raise InvalidArgumentError(f"{what} must be one of {names}; found {show(value)}") from None
+
+
+def show(value: object) -> str:
+    """What an error says of a value, whatever it is."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  # a user's __repr__, an int of too many digits
+        return f"a {type(value).__name__} that cannot be shown"
 
 
 def _shorten(name: str) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from dmq_actors._core.arguments import MAX_NAME_LENGTH, check_name
 from dmq_actors.config import DEAD_LETTER_PREFIX
+from dmq_actors.errors import InvalidArgumentError
 from dmq_actors.messages import Headers, Message, StoredMessage
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ class DeadLetterHeader(StrEnum):
     """Seconds since 1970 UTC."""
 
 
+REDRIVE_PREFIX = "__redrive_"
+
 _OURS = frozenset(str(header) for header in DeadLetterHeader)
 
 
@@ -45,6 +50,27 @@ def is_dead_letter_topic(topic: str) -> bool:
 def dead_letter_topic(topic: str) -> str:
     """The topic that takes the dead letters of `topic`."""
     return DEAD_LETTER_PREFIX + topic
+
+
+def redrive_group(topic: str) -> str:
+    """The group that remembers which dead letters of `topic` were redriven."""
+    group_id = REDRIVE_PREFIX + topic
+    if len(group_id) <= MAX_NAME_LENGTH:
+        return group_id
+    return REDRIVE_PREFIX + sha256(topic.encode()).hexdigest()
+
+
+def check_new_group_id(group_id: object, topic: object) -> str:
+    """A group's name: as a topic's, and not in the broker's own name space."""
+    checked = check_name("group id", group_id)
+    if checked.startswith(REDRIVE_PREFIX):
+        original = str(topic).removeprefix(DEAD_LETTER_PREFIX)
+        if not is_dead_letter_topic(str(topic)) or checked != redrive_group(original):
+            raise InvalidArgumentError(
+                f"group id {checked!r} begins with {REDRIVE_PREFIX!r}, which is kept for the "
+                "groups that remember what was redriven; use another name"
+            )
+    return checked
 
 
 def bury(original: StoredMessage, group_id: str, failure: Failure) -> Message:

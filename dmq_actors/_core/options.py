@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from dmq_actors._core.arguments import check_bool, check_choice, check_int, check_seconds
 from dmq_actors._core.assignors import resolve_assignor
 from dmq_actors._core.partitioners import check_partitioner
@@ -10,10 +12,12 @@ from dmq_actors.config import (
     GroupConfig,
     OnOffsetLost,
     Partitioner,
+    RetentionOptions,
     RetryOrder,
     StartFrom,
     TopicConfig,
 )
+from dmq_actors.errors import InvalidArgumentError, InvalidTypeError
 
 MAX_PARTITIONS = 10_000
 """Each is an actor of some KiB; a mistyped number should not take the machine down."""
@@ -27,14 +31,10 @@ def topic_config(
     retention_seconds: float | None = None,
     partitioner: str | Partitioner = "crc32",
     share_values: bool = False,
+    dead_letters: RetentionOptions | None = None,
 ) -> TopicConfig:
     """The options of a topic, checked; what they mean is in `MessageQueue.create_topic`."""
-    if retention_count is not None:
-        check_int("retention_count", retention_count, minimum=1)
-    if retention_bytes is not None:
-        check_int("retention_bytes", retention_bytes, minimum=1)
-    if retention_seconds is not None:
-        check_seconds("retention_seconds", retention_seconds, above_zero=True)
+    _check_retention(retention_count, retention_bytes, retention_seconds)
     return TopicConfig(
         check_int("num_partitions", num_partitions, minimum=1, maximum=MAX_PARTITIONS),
         retention_count,
@@ -42,7 +42,28 @@ def topic_config(
         retention_seconds,
         check_partitioner(partitioner),
         check_bool("share_values", share_values),
+        _dead_letter_options(dead_letters),
     )
+
+
+def _check_retention(count: object, size_bytes: object, seconds: object) -> None:
+    if count is not None:
+        check_int("retention_count", count, minimum=1)
+    if size_bytes is not None:
+        check_int("retention_bytes", size_bytes, minimum=1)
+    if seconds is not None:
+        check_seconds("retention_seconds", seconds, above_zero=True)
+
+
+def _dead_letter_options(options: object) -> RetentionOptions | None:
+    if options is None:
+        return None
+    names = RetentionOptions.__annotations__
+    if not isinstance(options, dict) or not options.keys() <= names.keys():
+        wrong = InvalidArgumentError if isinstance(options, dict) else InvalidTypeError
+        raise wrong(f"dead_letters is a dict with any of {sorted(names)}; found {options!r}")
+    _check_retention(*(options.get(name) for name in names))
+    return cast("RetentionOptions", dict(options))
 
 
 def group_config(

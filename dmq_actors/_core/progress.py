@@ -108,13 +108,11 @@ class Progress:
         due = monotonic + self._backoff(count)
         self.failures[offset] = Failure(count, error, before.first if before else now, now, due)
         self.in_flight.set(offset, offset + 1, handout._replace(nacked=True))
-        self.skipped.remove(offset, offset + 1)  # this failure is newer than the seek past it
         if count >= self.config.max_failures:
             self.retries.take(offset)
             self.burying.add(offset)
             return AckResult.DEAD_LETTERED
-        if offset < self.position:  # otherwise reading on comes to it, and looks at when it is due
-            self.retries.wait(offset, key, due)
+        self._deliver_again(offset, key, due)
         return AckResult.RETRYING
 
     def buried(self, offset: int) -> None:
@@ -130,8 +128,7 @@ class Progress:
         failure = self.failures[offset]
         due = monotonic + max(self._backoff(failure.count), 1.0)
         self.failures[offset] = replace(failure, due=due)
-        if offset < self.position:
-            self.retries.wait(offset, key, due)
+        self._deliver_again(offset, key, due)
 
     def complete(self, start: int, end: int) -> None:
         """All of [start, end) is done, whatever state it was in."""
@@ -220,6 +217,7 @@ class Progress:
         from there on and delivers it again; an exactly-once group remembers.
         """
         self.known_end = max(self.known_end, end)
+        before = self.position
         self.lose(base)
         for offset in self.retries.between(0, min(target, self.position)):
             self.skipped.set(offset, offset + 1, value=True)
@@ -228,7 +226,7 @@ class Progress:
             self.failures[offset] = replace(failure, due=0.0)
         if target > self.position:
             self.skipped.set(self.position, target, value=True)
-        elif target < self.position:
+        elif target < before:
             self.skipped.remove_from(target)
             self._replay(target)
         self.position = target
@@ -263,8 +261,14 @@ class Progress:
             if self.in_flight.get(offset) == piece.handout:
                 self.in_flight.remove(offset, offset + 1)
                 self.attempts.set(offset, offset + 1, piece.handout.attempt - 1)
-                if offset < self.position:
-                    self.retries.wait(offset, optional_key_bytes(message.key))
+                self._deliver_again(offset, optional_key_bytes(message.key), due=0.0)
+
+    def _deliver_again(self, offset: int, key: bytes | None, due: float) -> None:
+        self.skipped.remove(offset, offset + 1)  # this is newer than the seek that went past it
+        if offset < self.position:
+            self.retries.wait(offset, key, due)
+        else:  # after a seek back: reading on will come to it, but fetches under way left it out
+            self.epoch += 1
 
     def _current(self, offset: int, delivery: DeliveryKey) -> Handout | None:
         """The handout of this delivery, if it is the last one of its message and not over."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dmq_actors._actors.group import ConsumerGroupActor
-from dmq_actors._core.arguments import check_bool, check_seconds
-from dmq_actors._core.values import copy_in
+from dmq_actors._actors.proxies import acknowledge
+from dmq_actors._core.arguments import check_offsets, check_seconds
 from dmq_actors._facade.calls import BrokerCalls
 from dmq_actors.config import AckResult
 from dmq_actors.errors import InvalidTypeError, UnknownGroupError
@@ -103,9 +103,9 @@ class DeliveryCalls(BrokerCalls):
             InvalidOffsetError: below the committed or above the current offset.
             UnknownGroupError, UnknownPartitionError: there is no such place.
         """
-        return self._wait(
-            self._group(group_id).call(ConsumerGroupActor.commit, consumer_id, offsets)
-        )
+        checked = None if offsets is None else check_offsets(offsets)
+        committing = self._group(group_id).call(ConsumerGroupActor.commit, consumer_id, checked)
+        return self._wait(committing)
 
     def acknowledge(
         self,
@@ -141,16 +141,10 @@ class DeliveryCalls(BrokerCalls):
             raise InvalidTypeError(
                 f"expected a message as poll() returns it, found {type(message).__name__}"
             )
-        failed, text = not check_bool("success", success), _describe(error)
         directory = self._broker.directory
         try:
             group = directory.group(group_id)
-            if failed and not group.topic.config.share_values:
-                # The dead letter is made of this one should retention take the original.
-                message = message.with_value(copy_in(message.value))
-            return self._wait(
-                group.ref.call(ConsumerGroupActor.acknowledge, message, not failed, text)
-            )
+            return self._wait(acknowledge(group, message, success, error))
         except UnknownGroupError:
             if directory.group_of_incarnation(message.group_incarnation) is None:
                 return AckResult.STALE  # the group that delivered it is gone
@@ -163,17 +157,3 @@ class DeliveryCalls(BrokerCalls):
             UnknownGroupError: there is no such group.
         """
         return self._wait(self._group(group_id).call(ConsumerGroupActor.lag))
-
-
-def _describe(error: object) -> str:
-    """A text for a header; made here, because an exception's ``__str__`` is the user's code."""
-    if error is None or isinstance(error, str):
-        return error or ""
-    if not isinstance(error, BaseException):
-        raise InvalidTypeError(
-            f"error is an exception, a text or None, found {type(error).__name__}"
-        )
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  # the user's __str__ may raise anything
-        return type(error).__name__

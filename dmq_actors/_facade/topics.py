@@ -12,7 +12,7 @@ from dmq_actors._facade.calls import BrokerCalls
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dmq_actors.config import Partitioner
+    from dmq_actors.config import Partitioner, RetentionOptions
     from dmq_actors.info import TopicInfo
     from dmq_actors.messages import Message, StoredMessage
 
@@ -30,6 +30,7 @@ class TopicCalls(BrokerCalls):
         retention_seconds: float | None = None,
         partitioner: str | Partitioner = "crc32",
         share_values: bool = False,
+        dead_letters: RetentionOptions | None = None,
     ) -> TopicInfo:
         """Create a topic.
 
@@ -49,6 +50,9 @@ class TopicCalls(BrokerCalls):
                 in the publisher's thread.
             share_values: hand out the very objects that were published instead of copies. Faster
                 for large objects, and then everybody must leave them unchanged.
+            dead_letters: the retention of its dead-letter topic, a dict with any of
+                ``retention_count``, ``retention_bytes``, ``retention_seconds``; by default dead
+                letters are kept for ever.
 
         Returns:
             The topic as created.
@@ -67,6 +71,7 @@ class TopicCalls(BrokerCalls):
                 retention_seconds=retention_seconds,
                 partitioner=partitioner,
                 share_values=share_values,
+                dead_letters=dead_letters,
             )
         )
 

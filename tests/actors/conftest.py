@@ -46,6 +46,13 @@ class Stage:
         assert self.dispatcher.join(time.monotonic() + WATCHDOG) == []
 
 
+@pytest.fixture
+def one_thread() -> Iterator[Stage]:
+    stage = Stage(1)
+    yield stage
+    stage.close()
+
+
 @pytest.fixture(params=[1, 4], ids=["one-thread", "four-threads"])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     stage = Stage(request.param)

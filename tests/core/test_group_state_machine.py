@@ -1,26 +1,18 @@
 """A group that reads logs, against a model with one status for each offset.
 
-The model is written from the text of the design (sections 5 and 7), not from the code. It does not
-predict which messages a poll returns; it says of each whether it may come now, and of an empty poll
-whether something should have come. Every offset has one status:
-
-* ``AHEAD``: not with anybody; to be delivered, not before its due time.
-* ``FLYING``: delivered to the owner of its partition, and neither completed nor failed.
-* ``WAITING``: failed, to be delivered again when its time has come.
-* ``BURYING``: failed too often, on its way to the dead-letter topic.
-* ``SKIPPED``: a seek went past it; done at the next commit, ahead again if there is none.
-* ``DONE``: completed, or lost by retention before it was read.
-* ``BEFORE``: below where the group started, so done unless a seek goes back there.
+The model (``group_model.py``) is written from the text of the design (sections 5 and 7), not from
+the code. It does not predict which messages a poll returns; it says of each whether it may come
+now, and of an empty poll whether something should have come.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 from core_support import COMPLETED, DEAD_LETTERED, RETRYING, STALE, Reading, Round, examples
+from group_model import AHEAD, BEFORE, BURYING, DONE, FLYING, SKIPPED, WAITING, Cell, Part
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -48,9 +40,6 @@ if TYPE_CHECKING:
     from dmq_actors import DeliveredMessage
     from dmq_actors._core.handout import Piece
 
-AHEAD, FLYING, WAITING, BURYING = "ahead", "flying", "waiting", "burying"
-SKIPPED, DONE, BEFORE = "skipped", "done", "before"
-
 NAMES = ["a", "b", "c", "d"]
 KEYS = [None, "k", b"k", "l"]
 LONGEST_WAIT = 64.0
@@ -63,62 +52,6 @@ new_messages = st.lists(
     max_size=6,
 )
 fates = st.lists(st.sampled_from(["ack", "nack", "nack", "leave"]), max_size=6)
-
-
-@dataclass
-class Cell:
-    """What the model knows of one offset."""
-
-    key: bytes | None
-    name: str | None
-    status: str = AHEAD
-    due: float = 0.0
-    due_by: float = 0.0
-    token: DeliveredMessage | None = None
-    loose: bool = False
-    """Whether the delivery may be over: the design leaves open what a seek does to a retry."""
-
-    over: list[DeliveredMessage] = field(default_factory=list)
-    deliveries: int = 0
-    exact: bool = True
-    """Whether the number of the next attempt is known; a replay may count on or begin anew."""
-
-    given_back: bool = False
-    failures: int = 0
-    duplicate: bool = False
-
-    @property
-    def pending(self):
-        return self.status in (AHEAD, WAITING)
-
-    def end(self):
-        """The delivery is over."""
-        if self.token is not None:
-            self.over.append(self.token)
-        self.token, self.loose = None, False
-
-    def complete(self):
-        self.end()
-        self.status, self.failures, self.due, self.due_by = DONE, 0, 0.0, 0.0
-
-    def put_back(self):
-        self.end()
-        self.status = AHEAD
-
-    def wait(self, due, due_by=None):
-        self.status, self.due, self.due_by = WAITING, due, due if due_by is None else due_by
-
-
-@dataclass
-class Part:
-    """What the model knows of one partition."""
-
-    cells: list[Cell] = field(default_factory=list)
-    base: int = 0
-    committed: int = 0
-
-    def numbered(self):
-        return list(enumerate(self.cells))
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -246,14 +179,12 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.members)
     @rule(pick=picks, room=rooms)
     def poll(self, pick, room):
-        name = self.members[pick % len(self.members)]
-        self.rounds.pop(name, None)  # a group actor would have answered it before
-        return self._poll(name, room)
+        self._poll_one(pick, room)
 
     @precondition(lambda self: self.members)
     @rule(pick=picks, room=rooms, what=fates)
     def poll_and_settle(self, pick, room, what):
-        self._settle(self.poll(pick, room), what)
+        self._settle(self._poll_one(pick, room), what)
 
     @precondition(lambda self: self.tokens)
     @rule(what=fates)
@@ -266,6 +197,11 @@ class GroupMachine(RuleBasedStateMachine):
                 self._ack(message)
             elif fate == "nack":
                 self._nack(message)
+
+    def _poll_one(self, pick, room):
+        name = self.members[pick % len(self.members)]
+        self.rounds.pop(name, None)  # a group actor would have answered it before
+        return self._poll(name, room)
 
     def _poll(self, name, room):
         """Poll without waiting, as a group actor does; the messages."""

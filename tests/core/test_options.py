@@ -74,7 +74,8 @@ def test_the_defaults_of_the_options_are_those_of_the_config(function, config, f
     defaults = config()
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.default is not parameter.empty:
-            assert parameter.default == getattr(defaults, name)
+            # An option that is a dict has None for an empty one.
+            assert parameter.default == (getattr(defaults, name) or parameter.default)
     assert next(iter(inspect.signature(function).parameters)) == first
 
 
@@ -127,6 +128,10 @@ def test_a_topic_may_have_one_to_ten_thousand_partitions(count):
         ("share_values", 1, InvalidTypeError),
         ("share_values", None, InvalidTypeError),
         ("share_values", "yes", InvalidTypeError),
+        ("dead_letters", [], InvalidTypeError),
+        ("dead_letters", 5, InvalidTypeError),
+        ("dead_letters", {"partitioner": "crc32"}, InvalidArgumentError),
+        ("dead_letters", {1: 5}, InvalidArgumentError),
     ],
 )
 def test_a_wrong_option_of_a_topic_is_refused_by_name(option, value, error):
@@ -161,6 +166,38 @@ def test_a_wrong_option_of_a_topic_is_refused_by_name(option, value, error):
 def test_a_wrong_option_of_a_group_is_refused_by_name(option, value, error):
     with pytest.raises(error, match=option):
         group_config(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        ("retention_count", 0, InvalidArgumentError),
+        ("retention_count", "5", InvalidTypeError),
+        ("retention_bytes", -1, InvalidArgumentError),
+        ("retention_bytes", 1.5, InvalidTypeError),
+        ("retention_seconds", 0, InvalidArgumentError),
+        ("retention_seconds", True, InvalidTypeError),
+    ],
+)
+def test_the_limits_of_the_dead_letters_are_checked_like_those_of_the_topic(option, value, error):
+    with pytest.raises(error, match=option):
+        topic_config(1, dead_letters={option: value})
+
+
+def test_the_dead_letters_have_limits_of_their_own_and_share_the_rest():
+    config = topic_config(
+        3, retention_count=5, partitioner="murmur2", dead_letters={"retention_seconds": 60.0}
+    )
+    assert config.for_dead_letters() == TopicConfig(
+        3, retention_seconds=60.0, partitioner="murmur2"
+    )
+
+
+def test_the_dict_of_limits_is_cut_off_from_the_callers():
+    limits = {"retention_count": 5}
+    config = topic_config(1, dead_letters=limits)
+    limits["retention_count"] = 0
+    assert config.for_dead_letters().retention_count == 5
 
 
 def test_a_function_of_the_user_is_kept_as_the_partitioner():
