@@ -28,7 +28,7 @@ class Crew:
         def run() -> None:
             try:
                 work(*args)
-            except BaseException:  # noqa: BLE001  # reported by join
+            except BaseException:  # reported by join
                 self._errors.append(traceback.format_exc())
 
         thread = threading.Thread(target=run, name=f"crew-{len(self._threads)}", daemon=True)
@@ -60,7 +60,7 @@ def all_at_once(works: Sequence[Callable[[], Any]], timeout: float = WATCHDOG) -
         barrier.wait(timeout)
         try:
             results[at] = work()
-        except Exception as error:  # noqa: BLE001  # a result like any other
+        except Exception as error:  # a result like any other
             results[at] = error
 
     with Crew(timeout) as crew:

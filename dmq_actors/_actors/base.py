@@ -96,12 +96,29 @@ class BrokerActor(pykka.Actor):
         ref = self._ref
         promise.add_done_callback(lambda done: ref.resume(callback, done, *args))
 
+    def _after(self, promise: Promise[Any], callback: Callable[..., T], *args: Any) -> Promise[T]:
+        """A promise of ``callback(answer, *args)``, run in this actor when `promise` is done.
+
+        It is answered in any case: by an error, by this actor's restart or its end.
+        """
+        owed = self._owe()
+        self._then(promise, self._keep, owed, callback, args)
+        return owed
+
     def _owe(self) -> Promise[Any]:
-        """A promise that a later message to this actor keeps; or its end, or its restart."""
-        promise: Promise[Any] = Promise()
-        self._owed.add(promise)
-        promise.add_done_callback(self._owed.discard)
-        return promise
+        """A promise that is answered at the latest by this actor's restart or its end."""
+        owed: Promise[Any] = Promise()
+        self._owed.add(owed)
+        owed.add_done_callback(self._owed.discard)
+        return owed
+
+    def _keep(
+        self, promise: Promise[Any], owed: Promise[T], callback: Callable[..., T], args: Any
+    ) -> None:
+        try:
+            owed.resolve(callback(promise.peek(), *args))
+        except Exception as error:  # noqa: BLE001  # the caller's error
+            owed.fail(error)
 
     def _default(self, error: DMQError) -> None:
         for promise in list(self._owed):

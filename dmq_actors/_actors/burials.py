@@ -19,7 +19,7 @@ from dmq_actors._core.batch import Batch
 from dmq_actors._core.dead_letters import bury, dead_letter_topic
 from dmq_actors._core.partitioners import optional_key_bytes
 from dmq_actors.config import AckResult
-from dmq_actors.errors import DMQError
+from dmq_actors.errors import ActorCrashedError, DMQError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,16 +83,29 @@ class Burials:
         fetched = self._partitions[burial.message.partition].call(
             PartitionActor.fetch, [(offset, offset + 1)]
         )
-        fetched.add_done_callback(partial(self._resume, self._original_read, burial))
+        fetched.add_done_callback(partial(self._resume, self._step, self._original_read, burial))
 
-    def _original_read(self, burial: Burial, promise: Promise[Fetched]) -> None:
+    def _step(
+        self,
+        step: Callable[[Burial, Promise[Any]], None],
+        burial: Burial,
+        promise: Promise[Any],
+    ) -> None:
         if not self._is_current(burial):
             return
+        try:
+            step(burial, promise)
+        except Exception as error:  # a fault of ours: the message stays pending, nobody waits
+            crashed = ActorCrashedError(f"the burial failed ({error!r}); it will be tried again")
+            self._failed(burial, error, crashed)
+            raise
+
+    def _original_read(self, burial: Burial, promise: Promise[Fetched]) -> None:
         failure = self._progress(burial).failures.get(burial.message.offset)
         try:
             fetched: Fetched = promise.peek()
         except DMQError as error:
-            self._failed(burial, error)
+            self._failed(burial, error, AckResult.RETRYING)
             return
         if failure is None:  # completed meanwhile, by a commit of its offset
             self._end(burial, AckResult.COMPLETED)
@@ -102,31 +115,32 @@ class Burials:
         letter = bury(original, self._state.group_id, failure)
         batch = Batch([letter], [], [], copied=fetched.holds_copies, named=False)
         stored = self._store(burial.message.partition, batch)
-        stored.add_done_callback(partial(self._resume, self._stored, burial))
+        stored.add_done_callback(partial(self._resume, self._step, self._stored, burial))
 
     def _stored(self, burial: Burial, promise: Promise[Any]) -> None:
-        if not self._is_current(burial):
-            return
         try:
             promise.peek()
         except DMQError as error:
-            self._failed(burial, error)
+            self._failed(burial, error, AckResult.RETRYING)
             return
         self._state.dead_lettered_total += 1
         self._log(events.DEAD_LETTER_STORED, burial)
         self._progress(burial).buried(burial.message.offset)
         self._end(burial, AckResult.DEAD_LETTERED)
 
-    def _failed(self, burial: Burial, error: DMQError) -> None:
+    def _failed(self, burial: Burial, error: Exception, answer: AckResult | DMQError) -> None:
         self._log(events.DEAD_LETTER_FAILED, burial, cause=str(error))
         message = burial.message
         key = optional_key_bytes(message.key)
         self._progress(burial).burial_failed(message.offset, key, self._clock.monotonic())
-        self._end(burial, AckResult.RETRYING)
+        self._end(burial, answer)
 
-    def _end(self, burial: Burial, result: AckResult) -> None:
+    def _end(self, burial: Burial, answer: AckResult | DMQError) -> None:
         self._under_way.pop((burial.message.partition, burial.message.offset), None)
-        burial.promise.resolve(result)
+        if isinstance(answer, DMQError):
+            burial.promise.fail(answer)
+        else:
+            burial.promise.resolve(answer)
         self._ended(burial.message.partition)
 
     def _is_current(self, burial: Burial) -> bool:

@@ -183,10 +183,10 @@ class CoordinatorActor(BrokerActor):
             raise GroupExistsError(
                 f"there is a consumer group {group_id!r} already; use another name, or delete it"
             )
-        created = self._owe()
-        self._creating[group_id] = created
         bounds = gather(ref.call(PartitionActor.bounds) for ref in handle.partitions)
-        self._then(bounds, self._start_group, group_id, handle, config, created)
+        created = self._after(bounds, self._start_group, group_id, handle, config)
+        self._creating[group_id] = created
+        created.add_done_callback(lambda _: self._creating.pop(group_id, None))
         return created
 
     def delete_consumer_group(self, group_id: str) -> Promise[None]:
@@ -251,22 +251,9 @@ class CoordinatorActor(BrokerActor):
         return handle
 
     def _start_group(
-        self,
-        promise: Promise[list[Bounds]],
-        group_id: str,
-        topic: TopicHandle,
-        config: GroupConfig,
-        created: Promise[None],
+        self, bounds: list[Bounds], group_id: str, topic: TopicHandle, config: GroupConfig
     ) -> None:
-        if self._creating.get(group_id) is not created:
-            return
-        del self._creating[group_id]
-        try:
-            bounds = promise.peek()
-            self._directory.check_current(topic)
-        except DMQError as error:
-            created.fail(error)
-            return
+        self._directory.check_current(topic)
         latest = config.start_from is StartFrom.LATEST
         start = [end if latest else base for base, end in bounds]
         self._incarnations += 1
@@ -280,7 +267,6 @@ class CoordinatorActor(BrokerActor):
         log.info(
             events.GROUP_CREATED, group=group_id, topic=topic.name, delivery=str(config.delivery)
         )
-        created.resolve()
 
     def _stop_group(self, group: GroupHandle) -> Promise[Any]:
         self._directory.groups = {
@@ -295,6 +281,3 @@ class CoordinatorActor(BrokerActor):
         self._stopping.add(stopped)
         self._then(stopped, self._stopping.discard)
         return stopped
-
-    def _on_restart(self) -> None:
-        self._creating.clear()  # their callers were told

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dmq_actors._core.arguments import check_name
+from dmq_actors._core.arguments import check_name, show
 from dmq_actors._core.dead_letters import is_dead_letter_topic
 from dmq_actors.errors import (
     InvalidTypeError,
@@ -94,11 +94,11 @@ class Directory:
         count = len(handle.partitions)
         if isinstance(partition, bool) or not isinstance(partition, int):
             raise InvalidTypeError(
-                f"a partition is an int, found {type(partition).__name__} {partition!r}"
+                f"a partition is an int, found {type(partition).__name__} {show(partition)}"
             )
         if not 0 <= partition < count:
             raise UnknownPartitionError(
-                f"topic {handle.name!r} has no partition {partition!r}; "
+                f"topic {handle.name!r} has no partition {show(partition)}; "
                 f"it has partitions 0 to {count - 1}"
             )
         return handle.partitions[partition]

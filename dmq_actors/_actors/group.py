@@ -21,6 +21,7 @@ from dmq_actors._core.arguments import (
     check_int,
     check_offsets,
     check_seconds,
+    show,
 )
 from dmq_actors._core.dead_letters import is_dead_letter_topic
 from dmq_actors.config import BEGINNING, END, AckResult
@@ -115,31 +116,20 @@ class ConsumerGroupActor(BrokerActor):
         check_int("partition", partition, minimum=0)
         check_int("offset", offset, minimum=END)
         self._state.partition(partition)
-        answer = self._owe()
         bounds = self._partitions[partition].call(PartitionActor.bounds)
-        self._then(bounds, self._seek_within, partition, offset, answer)
-        return answer
+        return self._after(bounds, self._seek_within, partition, offset)
 
-    def _seek_within(
-        self, promise: Promise[Bounds], partition: int, offset: int, answer: Promise[int]
-    ) -> None:
-        try:
-            base, end = promise.peek()
-        except DMQError as error:
-            answer.fail(error)
-            return
+    def _seek_within(self, bounds: Bounds, partition: int, offset: int) -> int:
+        base, end = bounds
         target = {BEGINNING: base, END: end}.get(offset, offset)
         if not base <= target <= end:
-            answer.fail(
-                InvalidOffsetError(
-                    f"cannot seek to offset {offset} in partition {partition} of topic "
-                    f"{self._state.topic!r}: it must be from {base} (BEGINNING) to {end} (END)"
-                )
+            raise InvalidOffsetError(
+                f"cannot seek to offset {show(offset)} in partition {partition} of topic "
+                f"{self._state.topic!r}: it must be from {base} (BEGINNING) to {end} (END)"
             )
-            return
         self._state.partitions[partition].seek(target, base, end)
-        answer.resolve(target)
         self._polls.serve_owner(partition)
+        return target
 
     # Completing
 
@@ -185,29 +175,14 @@ class ConsumerGroupActor(BrokerActor):
 
     def lag(self) -> Promise[dict[int, int]]:
         """By partition, how many messages are not completed yet."""
-        answer = self._owe()
-        self._then(self._all_bounds(), self._tell, self._lags, answer)
-        return answer
+        return self._after(self._all_bounds(), self._lags)
 
     def info(self) -> Promise[GroupInfo]:
         """A snapshot of the group."""
-        answer = self._owe()
-        self._then(self._all_bounds(), self._tell, self._describe, answer)
-        return answer
+        return self._after(self._all_bounds(), self._describe)
 
     def _all_bounds(self) -> Promise[list[Bounds]]:
         return gather(partition.call(PartitionActor.bounds) for partition in self._partitions)
-
-    def _tell(
-        self,
-        promise: Promise[list[Bounds]],
-        describe: Callable[[list[Bounds]], Any],
-        answer: Promise[Any],
-    ) -> None:
-        try:
-            answer.resolve(describe(promise.peek()))
-        except DMQError as error:
-            answer.fail(error)
 
     def _lags(self, bounds: list[Bounds]) -> dict[int, int]:
         return {

@@ -16,7 +16,7 @@ from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.polls import Poll, Polls, Round
 from dmq_actors._core.handout import stamp
-from dmq_actors.errors import DMQError, OffsetLostError
+from dmq_actors.errors import ActorCrashedError, DMQError, OffsetLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,7 +162,13 @@ class PollService:
     def _answer(self, round_: Round) -> None:
         poll = round_.poll
         if self._polls.is_waiting(poll):
-            copied = self._collect(round_)
+            try:
+                copied = self._collect(round_)
+            except Exception as error:  # a fault of ours: it must not leave anybody waiting
+                self._polls.remove(poll)
+                self._state.give_back(poll.answer)
+                poll.promise.fail(ActorCrashedError(f"the poll failed ({error!r}); poll again"))
+                raise
             if poll.answer:
                 self._finish(poll, copied=copied)
             elif round_.error is not None:

@@ -138,6 +138,8 @@ class BrokerRef(pykka.ActorRef[A]):
 
     def proxy(self) -> pykka.ActorProxy[A]:
         """As pykka's; made once, because looking at all attributes of an actor takes a while."""
+        if not self.is_alive():
+            raise self.why_gone()
         if self._proxy is None:
             self._proxy = super().proxy()
         return self._proxy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dmq_actors._core.arguments import check_int
+from dmq_actors._core.arguments import check_int, show
 from dmq_actors._core.partitioners import (
     KEY_HASHES,
     key_bytes,
@@ -126,7 +126,8 @@ def _route(config: TopicConfig, messages: Sequence[Message], partition: int | No
     if partition is not None:
         if check_int("partition", partition, minimum=0) >= count:
             raise UnknownPartitionError(
-                f"there is no partition {partition}: the topic has partitions 0 to {count - 1}"
+                f"there is no partition {show(partition)}: "
+                f"the topic has partitions 0 to {count - 1}"
             )
         for message in messages:
             optional_key_bytes(message.key)

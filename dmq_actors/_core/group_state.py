@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dmq_actors._core import scan
+from dmq_actors._core.arguments import show
 from dmq_actors._core.assignors import resolve_assignor
 from dmq_actors._core.dead_letters import is_dead_letter_topic
 from dmq_actors._core.dedupe import MessageIdIndex
@@ -251,7 +252,7 @@ class GroupState:
         """
         if not 0 <= partition < len(self.partitions):
             raise UnknownPartitionError(
-                f"topic {self.topic!r} has no partition {partition}; "
+                f"topic {self.topic!r} has no partition {show(partition)}; "
                 f"it has partitions 0 to {len(self.partitions) - 1}"
             )
         return self.partitions[partition]

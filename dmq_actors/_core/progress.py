@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dmq_actors._core.arguments import show
 from dmq_actors._core.partitioners import optional_key_bytes
 from dmq_actors._core.range_map import RangeMap
 from dmq_actors._core.retries import RetryQueue
@@ -174,8 +175,8 @@ class Progress:
         """Refuse an offset that cannot be committed; it is the next offset to read."""
         if not self.committed <= offset <= self.position:
             raise InvalidOffsetError(
-                f"cannot commit offset {offset} of partition {self.partition}: it must be at least "
-                f"the committed offset {self.committed} and at most the current offset "
+                f"cannot commit offset {show(offset)} of partition {self.partition}: "
+                f"it must be at least the committed offset {self.committed} and at most the current offset "
                 f"{self.position} (a committed offset is the next one to read, so last + 1)"
             )
 

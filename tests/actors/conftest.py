@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import WATCHDOG
 
 from dmq_actors import DMQError
 from dmq_actors._actors.dispatcher import Dispatcher
 from dmq_actors._actors.promise import Promise
 from dmq_actors._actors.ref import Stop
-from support import WATCHDOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,6 +49,13 @@ class Stage:
 @pytest.fixture
 def one_thread() -> Iterator[Stage]:
     stage = Stage(1)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def four_threads() -> Iterator[Stage]:
+    stage = Stage(4)
     yield stage
     stage.close()
 

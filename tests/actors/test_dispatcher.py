@@ -8,11 +8,11 @@ import threading
 import time
 
 import pytest
+from support import WATCHDOG, Crew
 
 from dmq_actors import DMQError
 from dmq_actors._actors.base import BrokerActor
 from dmq_actors._actors.dispatcher import TURN, Dispatcher
-from support import WATCHDOG, Crew
 
 
 @pytest.fixture

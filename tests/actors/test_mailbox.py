@@ -6,9 +6,9 @@ import sys
 import threading
 
 import pytest
+from support import Crew, all_at_once
 
 from dmq_actors._actors.mailbox import Mailbox
-from support import Crew, all_at_once
 
 
 def mailbox_and_calls():

@@ -10,10 +10,10 @@ from functools import partial
 
 import pykka
 import pytest
+from support import WATCHDOG, Crew, all_at_once
 
 from dmq_actors import BrokerClosedError, BrokerTimeoutError, DMQError
 from dmq_actors._actors.promise import Abandonment, Promise, gather
-from support import WATCHDOG, Crew, all_at_once
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import gc
 from functools import partial
 
 import pytest
+from support import WATCHDOG, Crew
 
 from dmq_actors import DMQError, Message
 from dmq_actors._actors.promise import Abandonment, Promise, gather
-from support import WATCHDOG, Crew
 
 
 async def read(promise):

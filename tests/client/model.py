@@ -122,9 +122,10 @@ class ModelGroup:
 
     def is_current(self, message):
         cell = self.cell(message.partition, message.offset)
-        return (
-            cell.state in {FLYING, WAITING} or (cell.state == SKIPPED and cell.owner)
-        ) and (cell.attempt, cell.generation) == (message.delivery_attempt, message.generation)
+        return (cell.state in {FLYING, WAITING} or (cell.state == SKIPPED and cell.owner)) and (
+            cell.attempt,
+            cell.generation,
+        ) == (message.delivery_attempt, message.generation)
 
     def ack(self, message):
         if self.delivery == "at_most_once":

@@ -65,6 +65,18 @@ TOPIC_OPTIONS = {
     "retention_seconds": {"type": NOT_SECONDS, "value": [0, *BAD_SECONDS]},
     "partitioner": {"type": [None, 7, 2.5, True, b"crc32", ["crc32"]], "value": ["md5", ""]},
     "share_values": {"type": NOT_BOOL, "value": []},
+    "dead_letters": {
+        "type": [
+            *(7, 2.5, True, "retention_count", b"r", [("retention_count", 1)]),
+            *({"retention_count": count} for count in ("1", 1.0, True)),
+            {"retention_seconds": "1"},
+        ],
+        "value": [
+            *({"retention": 1}, {1: 1}, {"retention_count": 1, "num_partitions": 2}),
+            *({"retention_count": 0}, {"retention_bytes": -1}),
+            *({"retention_seconds": seconds} for seconds in (0, NAN, INF, HUGE)),
+        ],
+    },
 }
 
 GROUP_OPTIONS = {
@@ -320,7 +332,7 @@ def fault_of(call, kind, value):
         if not any(found in str(error) for found in found_in(value)):
             return f"{error!r} does not say what was found"
         return None
-    except Exception as error:  # noqa: BLE001  # that is the fault
+    except Exception as error:  # that is the fault
         return f"{error!r} is no DMQError"
     return f"was taken: {answer!r}"
 
@@ -420,7 +432,7 @@ def test_a_message_that_was_tampered_with_is_refused_or_stale_and_changes_nothin
                 outcome = mq.group_actor("g").acknowledge(forged, success).get(timeout=WATCHDOG)
         except InvalidArgumentError:
             outcome = AckResult.STALE
-        except Exception as error:  # noqa: BLE001  # that is the fault
+        except Exception as error:  # that is the fault
             outcome = error
         after = everything(mq)
         if outcome is not AckResult.STALE or after != before:

@@ -17,7 +17,7 @@ def test_there_are_examples():
 @pytest.mark.timeout(90)  # the subprocess has a shorter bound of its own
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_alone_and_prints_its_result(example, tmp_path):
-    done = subprocess.run(  # noqa: S603  # the files of this repository
+    done = subprocess.run(  # the files of this repository
         [sys.executable, "-W", "error", str(example)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONHASHSEED": "random", "PYTHONIOENCODING": "utf-8"},

@@ -98,6 +98,10 @@ class GroupMachine(RuleBasedStateMachine):
                 cell.status = BEFORE
             self._store(partition, messages)
 
+    def tell(self, text):
+        """Say in a failing example what happened."""
+        note(text)
+
     # The log
 
     @rule(partition=picks, messages=new_messages)
@@ -304,7 +308,7 @@ class GroupMachine(RuleBasedStateMachine):
         number, offset = message.partition, message.offset
         part = self.parts[number]
         cell = part.cells[offset]
-        note(f"{name} gets {number}:{offset}, attempt {message.delivery_attempt}")
+        self.tell(f"{name} gets {number}:{offset}, attempt {message.delivery_attempt}")
         assert self.group.owners[number] == name
         assert message.generation == self.generation
         assert cell.pending, f"{cell.status} was delivered"
@@ -548,7 +552,14 @@ class GroupMachine(RuleBasedStateMachine):
     # What is always true
 
     @invariant()
-    def committed_is_the_end_of_what_is_done_without_a_gap(self):
+    def check(self):
+        self._committed_is_the_end_of_what_is_done_without_a_gap()
+        self._what_is_in_flight_is_with_the_owner_of_its_partition_and_nobody_else()
+        self._each_partition_has_one_owner_or_none_has_any()
+        self._one_change_of_the_members_is_one_generation()
+        self._failures_are_counted_and_forgotten_with_their_message()
+
+    def _committed_is_the_end_of_what_is_done_without_a_gap(self):
         for number, part in enumerate(self.parts):
             progress = self._progress(number)
             assert progress.committed <= progress.position <= len(part.cells)
@@ -570,8 +581,7 @@ class GroupMachine(RuleBasedStateMachine):
             offset += 1
         return offset
 
-    @invariant()
-    def what_is_in_flight_is_with_the_owner_of_its_partition_and_nobody_else(self):
+    def _what_is_in_flight_is_with_the_owner_of_its_partition_and_nobody_else(self):
         for number, part in enumerate(self.parts):
             progress, owner = self._progress(number), self.group.owners.get(number)
             assert {handout.owner for _, _, handout in progress.in_flight} <= {owner}
@@ -584,8 +594,7 @@ class GroupMachine(RuleBasedStateMachine):
                     assert not flies
                 assert (offset in progress.burying) == (cell.status == BURYING)
 
-    @invariant()
-    def each_partition_has_one_owner_or_none_has_any(self):
+    def _each_partition_has_one_owner_or_none_has_any(self):
         assignment = self.group.assignment
         assert list(assignment) == self.members
         dealt = sorted(number for owned in assignment.values() for number in owned)
@@ -593,12 +602,10 @@ class GroupMachine(RuleBasedStateMachine):
         owners = {number: name for name, owned in assignment.items() for number in owned}
         assert self.group.owners == owners
 
-    @invariant()
-    def one_change_of_the_members_is_one_generation(self):
+    def _one_change_of_the_members_is_one_generation(self):
         assert self.group.generation == self.generation
 
-    @invariant()
-    def failures_are_counted_and_forgotten_with_their_message(self):
+    def _failures_are_counted_and_forgotten_with_their_message(self):
         for number, part in enumerate(self.parts):
             counted = {o: f.count for o, f in self._progress(number).failures.items()}
             assert counted == {o: cell.failures for o, cell in part.numbered() if cell.failures}
@@ -609,7 +616,7 @@ class GroupMachine(RuleBasedStateMachine):
             return  # a step has failed, or Hypothesis gave the example up
         self._drain()
         assert not self._poll_all()
-        self.committed_is_the_end_of_what_is_done_without_a_gap()
+        self.check()
         for number, part in enumerate(self.parts):
             assert all(cell.status in (DONE, BEFORE) for cell in part.cells[part.base :])
             assert self.world.lag(number) == 0
@@ -624,7 +631,7 @@ class GroupMachine(RuleBasedStateMachine):
         if not self.members:
             self._rebalance(self.group.add_member, "z", ["z"])
         while self._poll_all():
-            self.committed_is_the_end_of_what_is_done_without_a_gap()
+            self.check()
         for cell in (cell for part in self.parts for cell in part.cells):
             if cell.status == FLYING:
                 self._ack(cell.token)

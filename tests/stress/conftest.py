@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-
 from stress.harness import Rounds
 
 if TYPE_CHECKING:

@@ -288,9 +288,7 @@ class History:
                 place = message.key, message.offset
                 if what == "retrying":
                     waiting.add(place)
-                elif what != "got":
-                    waiting.discard(place)
-                elif place in waiting:
+                elif what != "got" or place in waiting:
                     waiting.discard(place)
                 elif message.delivery_attempt == 1 and message.key is not None:
                     passed = [

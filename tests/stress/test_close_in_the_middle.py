@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pykka
 import pytest
+from stress.harness import WATCHDOG, Team, broker_log, settled
 
 from dmq_actors import BrokerClosedError, BrokerTimeoutError, DMQError, Message, MessageQueue
-from stress.harness import WATCHDOG, Team, broker_log, settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dmq_actors import Promise
     from stress.harness import Rounds
+
+    from dmq_actors import Promise
 
 pytestmark = pytest.mark.stress
 

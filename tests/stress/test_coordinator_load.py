@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pykka
 import pytest
+from stress.harness import WATCHDOG, Team, broker_log, settled
 
 from dmq_actors import (
     ConsumerExistsError,
@@ -22,13 +23,13 @@ from dmq_actors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from stress.harness import WATCHDOG, Team, broker_log, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dmq_actors import Promise
     from stress.harness import Rounds
+
+    from dmq_actors import Promise
 
 pytestmark = pytest.mark.stress
 

@@ -9,13 +9,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-
-from dmq_actors import AckResult, DeadLetterHeader, Message, MessageQueue
 from stress.harness import WATCHDOG, Diary, History, Team, broker_log
 
+from dmq_actors import AckResult, DeadLetterHeader, Message, MessageQueue
+
 if TYPE_CHECKING:
-    from dmq_actors import DeliveredMessage, StoredMessage
     from stress.harness import BrokerLog, Rounds
+
+    from dmq_actors import DeliveredMessage, StoredMessage
 
 pytestmark = pytest.mark.stress
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from stress.harness import WATCHDOG, Diary, History, Team, broker_log
 
 from dmq_actors import (
     AckResult,
@@ -19,11 +20,11 @@ from dmq_actors import (
     MessageQueue,
     StaleAssignmentError,
 )
-from stress.harness import WATCHDOG, Diary, History, Team, broker_log
 
 if TYPE_CHECKING:
-    from dmq_actors import DeliveredMessage, GroupInfo, StoredMessage, TopicInfo
     from stress.harness import BrokerLog, Rounds
+
+    from dmq_actors import DeliveredMessage, GroupInfo, StoredMessage, TopicInfo
 
 pytestmark = pytest.mark.stress
 
@@ -136,7 +137,9 @@ class Churn:
             self.expect_stale(batch)
         elif how == 1 and batch:
             offsets = {message.partition: message.offset + 1 for message in batch}
-            with suppress(StaleAssignmentError, InvalidOffsetError):  # moved away, or there and back
+            with suppress(
+                StaleAssignmentError, InvalidOffsetError
+            ):  # moved away, or there and back
                 self.mq.commit(self.group, diary.consumer_id, offsets)
         else:
             rng.shuffle(batch)

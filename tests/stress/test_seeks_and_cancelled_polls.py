@@ -10,15 +10,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from stress.harness import WATCHDOG, Team, broker_log
 
 from dmq_actors import BEGINNING, END, Message, MessageQueue
-from stress.harness import WATCHDOG, Team, broker_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dmq_actors import DeliveredMessage, Promise
     from stress.harness import Rounds
+
+    from dmq_actors import DeliveredMessage, Promise
 
 pytestmark = [pytest.mark.stress, pytest.mark.usefixtures("hectic")]
 
@@ -96,7 +97,9 @@ def test_the_first_message_after_a_seek_is_its_target(broker, delivery, rounds: 
 def check_seek(
     polls: list[tuple[int, int, list[int]]], called: int, returned: int, target: int
 ) -> None:
-    either = [at for began, ended, got in polls if began < returned and ended > called for at in got]
+    either = [
+        at for began, ended, got in polls if began < returned and ended > called for at in got
+    ]
     after = [offset for began, _, got in polls if began > returned for offset in got]
     read = either + after
     assert read, "messages there are, and nobody got one"
@@ -185,9 +188,7 @@ def check_each_once(got: list[DeliveredMessage], count: int) -> None:
 
 @BOTH
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
-def test_polls_that_are_abandoned_lose_nothing_and_double_nothing(
-    broker, delivery, rounds: Rounds
-):
+def test_polls_that_are_abandoned_lose_nothing_and_double_nothing(broker, delivery, rounds: Rounds):
     mq, numbers = broker, itertools.count()
 
     def one_round(rng: random.Random) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pykka
 import pytest
+from stress.harness import WATCHDOG, Diary, History, Team, broker_log
 
 from dmq_actors import (
     AckResult,
@@ -17,11 +18,11 @@ from dmq_actors import (
     Message,
     MessageQueue,
 )
-from stress.harness import WATCHDOG, Diary, History, Team, broker_log
 
 if TYPE_CHECKING:
-    from dmq_actors import StoredMessage
     from stress.harness import BrokerLog, Rounds
+
+    from dmq_actors import StoredMessage
 
 pytestmark = [pytest.mark.stress, pytest.mark.usefixtures("hectic")]
 

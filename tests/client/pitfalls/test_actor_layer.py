@@ -85,7 +85,7 @@ def outcome_in_an_actor(mq, call):
     def run(_promise):
         try:
             outcome.append(call())
-        except BaseException as error:  # noqa: BLE001  # for the caller
+        except BaseException as error:  # for the caller
             outcome.append(error)
         finally:
             done.set()

@@ -23,7 +23,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals and f
 def start_python(script):
     """A child process that cannot hang: SIGALRM ends it, whatever its threads do."""
     preamble = "import signal; hasattr(signal, 'alarm') and signal.alarm(20)\n"
-    return subprocess.Popen(  # noqa: S603
+    return subprocess.Popen(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", preamble + dedent(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
