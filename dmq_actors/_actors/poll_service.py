@@ -150,9 +150,10 @@ class PollService:
             round_.error = error
         else:
             progress = self._state.partitions[partition]
-            if fetched.watched:
+            # Where several threads run actors, the watch may have fired before we come to this.
+            if fetched.watched and progress.known_end <= fetched.next_offset:
                 progress.watched = True
-                progress.known_end = max(progress.known_end, fetched.next_offset)
+                progress.known_end = fetched.next_offset
             round_.results[partition] = fetched
         round_.missing -= 1
         if round_.missing == 0 and self._polls.is_current(round_):

@@ -1,4 +1,4 @@
-"""`BrokerActor`: it never dies of a message, never blocks, and ends only when the broker says so."""
+"""`BrokerActor`: it never dies of a message, never blocks, and ends when the broker says so."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ is checked afterwards against rules that hold for every schedule.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import sys
@@ -99,7 +100,7 @@ class Team:
     def __enter__(self) -> Team:
         return self
 
-    def __exit__(self, kind: Any, error: Any, tb: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
         if error is None:
             self.join()
         else:
@@ -156,7 +157,7 @@ class BrokerLog(logging.Handler):
         told = self._members[group]
         assert [generation for generation, _ in told] == list(range(1, len(told) + 1))
         members = [(), *(names for _, names in told)]
-        for before, after in zip(members, members[1:], strict=False):
+        for before, after in itertools.pairwise(members):
             assert len(set(before) ^ set(after)) == 1, f"from {before} to {after} at once"
         return members
 

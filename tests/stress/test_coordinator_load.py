@@ -199,7 +199,7 @@ def tidy_up(mq: MessageQueue) -> None:
 @pytest.mark.usefixtures("hectic")
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_topic_that_is_deleted_lets_nobody_wait(threads, rounds: Rounds):
-    """Blocked polls, publishes on the way, questions on the way: all of them end, as they should."""
+    """Blocked polls, publishes on the way, questions on the way: all of them end as they should."""
     with broker_log(), MessageQueue(call_timeout=WATCHDOG, actor_threads=threads) as mq:
 
         def one_round(rng: random.Random) -> None:
