@@ -176,8 +176,8 @@ class Progress:
         if not self.committed <= offset <= self.position:
             raise InvalidOffsetError(
                 f"cannot commit offset {show(offset)} of partition {self.partition}: "
-                f"it must be from the committed offset {self.committed} to the current offset "
-                f"{self.position} (a committed offset is the next one to read, so last + 1)"
+                f"it must be at least the committed offset {self.committed} and at most the "
+                f"current offset {self.position}; a committed offset is the next one to read"
             )
 
     # Moves
