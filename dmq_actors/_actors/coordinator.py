@@ -195,6 +195,8 @@ class CoordinatorActor(BrokerActor):
         Raises:
             UnknownGroupError: there is no such group.
         """
+        if self._is_being_created(group_id):
+            return self._when_created(group_id, CoordinatorActor.delete_consumer_group)
         return self._stop_group(self._directory.group(group_id)).map(lambda _: None)
 
     def list_consumer_groups(self) -> list[str]:
@@ -203,15 +205,20 @@ class CoordinatorActor(BrokerActor):
 
     def add_consumer(self, group_id: str, consumer_id: str) -> dict[str, list[int]]:
         """Let a consumer join; the group answers. See `ConsumerGroupActor.add_consumer`."""
-        if isinstance(group_id, str) and group_id in self._creating:
+        if self._is_being_created(group_id):
             return self._when_created(group_id, CoordinatorActor.add_consumer, consumer_id)
         ref = self._directory.group(group_id).ref
         return self._forward(ref, ConsumerGroupActor.add_consumer, consumer_id)
 
     def remove_consumer(self, group_id: str, consumer_id: str) -> dict[str, list[int]]:
         """Let a consumer leave; the group answers. See `ConsumerGroupActor.remove_consumer`."""
+        if self._is_being_created(group_id):
+            return self._when_created(group_id, CoordinatorActor.remove_consumer, consumer_id)
         ref = self._directory.group(group_id).ref
         return self._forward(ref, ConsumerGroupActor.remove_consumer, consumer_id)
+
+    def _is_being_created(self, group_id: object) -> bool:
+        return isinstance(group_id, str) and group_id in self._creating
 
     def _when_created(
         self,

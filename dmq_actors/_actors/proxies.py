@@ -107,7 +107,10 @@ class GroupProxy(pykka.ActorProxy[ConsumerGroupActor]):
     """`ConsumerGroupActor` by proxy: members, polls, commits, offsets."""
 
     def __init__(self, handle: GroupHandle) -> None:
-        super().__init__(actor_ref=handle.ref)
+        try:
+            super().__init__(actor_ref=handle.ref)
+        except pykka.ActorDeadError:  # deleted since it was looked up
+            raise handle.ref.why_gone() from None
         self._handle = handle
 
     def acknowledge(

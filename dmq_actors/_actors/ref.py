@@ -138,10 +138,11 @@ class BrokerRef(pykka.ActorRef[A]):
 
     def proxy(self) -> pykka.ActorProxy[A]:
         """As pykka's; made once, because looking at all attributes of an actor takes a while."""
-        if not self.is_alive():
-            raise self.why_gone()
-        if self._proxy is None:
-            self._proxy = super().proxy()
+        try:
+            if self._proxy is None or not self.is_alive():
+                self._proxy = super().proxy()
+        except pykka.ActorDeadError:
+            raise self.why_gone() from None
         return self._proxy
 
     def tell(self, message: Any) -> None:

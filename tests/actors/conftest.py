@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import pykka
 import pytest
 from support import WATCHDOG
 
@@ -40,9 +41,13 @@ class Stage:
         return stopped
 
     def close(self) -> None:
-        for stopped in [self.end(ref) for ref in reversed(self.refs)]:
-            stopped.get(timeout=WATCHDOG)
-        self.dispatcher.stop()
+        try:
+            for stopped in [self.end(ref) for ref in reversed(self.refs)]:
+                stopped.get(timeout=WATCHDOG)
+        finally:
+            self.dispatcher.stop()
+            for ref in self.refs:  # one that hangs must not fail the tests after this one
+                pykka.ActorRegistry.unregister(ref)
         assert self.dispatcher.join(time.monotonic() + WATCHDOG) == []
 
 

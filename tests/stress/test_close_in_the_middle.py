@@ -169,12 +169,12 @@ def test_close_while_topics_and_groups_come_and_go_leaves_none_of_them(threads, 
         promises: list[Promise[Any]] = []
 
         def create(name: str) -> None:
-            for number in range(8):
+            for number in range(5):
                 promises.append(coordinator.create_topic(f"{name}-{number}", 3))
                 promises.append(coordinator.create_consumer_group(f"{name}-{number}", "a"))
 
         def delete() -> None:
-            promises.extend(partition.bounds() for _ in range(400))
+            promises.extend(partition.bounds() for _ in range(250))
             promises.append(coordinator.delete_consumer_group("a1"))
             promises.append(coordinator.delete_topic("b"))
             promises.extend(partition.bounds() for _ in range(20))

@@ -64,7 +64,7 @@ class Meddler:
             (self.seek, (InvalidOffsetError, UnknownPartitionError)),
             (self.promise_things, ()),
         ]
-        for _ in range(25):
+        for _ in range(20):
             action, allowed = self.rng.choice(actions)
             try:
                 action(self.rng.choice(TOPICS), self.rng.choice(GROUPS))
@@ -274,7 +274,7 @@ def test_topics_of_many_threads_do_not_meet(rounds: Rounds):
 
             size = rng.randint(1, 5)
             with Team() as team:
-                for _ in range(6):
+                for _ in range(4):
                     team.start(live)
 
         rounds.play(one_round)

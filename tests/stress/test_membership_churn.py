@@ -90,7 +90,7 @@ class Churn:
     def produce(self, rng: random.Random, name: str) -> None:
         numbers = itertools.count()
         later = []
-        for _ in range(6):
+        for _ in range(4):
             batch = [
                 Message(next(numbers), key=rng.choice([f"{name}-a", f"{name}-b", "shared", None]))
                 for _ in range(rng.randint(1, 3))
@@ -247,11 +247,11 @@ def test_one_membership_change_is_one_generation_while_others_commit(rounds: Rou
             mq.create_consumer_group("g", "t", rng.choice(SEMANTICS))
             mq.publish_many("t", [Message(number) for number in range(40)])
             changes = itertools.count()
-            seeds = [rng.random() for _ in range(6)]
+            seeds = [rng.random() for _ in range(4)]
 
             def member(number: int) -> None:
                 own = random.Random(seeds[number])
-                for _ in range(4):
+                for _ in range(3):
                     mq.add_consumer("g", f"c{number}")
                     next(changes)
                     for _ in range(own.randint(0, 3)):
@@ -276,7 +276,7 @@ def test_one_membership_change_is_one_generation_while_others_commit(rounds: Rou
                     team.start(member, number)
                 team.start(refused)
             info = mq.get_group_info("g")
-            assert info.generation == next(changes) == 48
+            assert info.generation == next(changes) == 24
             assert info.members == ()
             mq.delete_topic("t")
 

@@ -47,7 +47,7 @@ def test_actors_that_are_stopped_from_outside_lose_nothing_and_double_nothing(
 class Sabotage:
     """One round. Every fifth message is poison: it fails until it is a dead letter."""
 
-    MESSAGES = 40
+    MESSAGES = 20
 
     def __init__(
         self, mq: MessageQueue, name: str, delivery: str, rng: random.Random, log: BrokerLog
