@@ -98,7 +98,7 @@ def prepare(
             "pass a list of Message, or use publish for a single one"
         ) from error
     batch = Batch(given, [], [], copied=False, named=False)
-    if not all(map(_is_plain, given)):
+    if not _are_plain(given):
         batch.messages = [_ready(message, share=config.share_values) for message in given]
         batch.named = any(ready.message_id is not None for ready in batch.messages)
         batch.copied = not config.share_values and any(
@@ -111,14 +111,17 @@ def prepare(
     return batch
 
 
-def _is_plain(message: Any) -> bool:
-    """Whether a message can be stored as it is."""
-    return (
-        type(message) is Message
-        and message.headers is NO_HEADERS
-        and message.message_id is None
-        and type(message.value) in IMMUTABLE_TYPES
-    )
+def _are_plain(messages: Sequence[Any]) -> bool:
+    """Whether all messages can be stored as they are; one loop, for it is run by every publish."""
+    for message in messages:
+        if (
+            type(message) is not Message
+            or message.headers is not NO_HEADERS
+            or message.message_id is not None
+            or type(message.value) not in IMMUTABLE_TYPES
+        ):
+            return False
+    return True
 
 
 def _route(config: TopicConfig, messages: Sequence[Message], partition: int | None) -> list[int]:
