@@ -148,6 +148,8 @@ class PollService:
             fetched: Fetched = promise.peek()
         except DMQError as error:
             round_.error = error
+        except Exception as error:  # noqa: BLE001  # a fault of the partition: the poll's error
+            round_.error = ActorCrashedError(f"the fetch failed ({error!r}); poll again")
         else:
             progress = self._state.partitions[partition]
             # Where several threads run actors, the watch may have fired before we come to this.

@@ -220,11 +220,11 @@ class Promise(pykka.Future[T]):
     def _read(self) -> T:
         with self._lock:
             value, error = cast("_Outcome", self._outcome)
+            if error is None and self._finish is not None:
+                value = self._finish(value)  # if it raises, nothing was read
+                self._outcome, self._finish = (value, None), None
             _disarm(self._abandonment)
             self._abandonment = None
-            if error is None and self._finish is not None:
-                value = self._finish(value)
-                self._outcome, self._finish = (value, None), None
         if error is None:
             return cast("T", value)
         try:

@@ -373,6 +373,47 @@ def test_what_retention_takes_from_an_exacting_group_is_an_error_of_the_poll(sta
     assert group.values("c") == [3, 4]
 
 
+def test_a_fetch_that_fails_for_whatever_reason_fails_the_poll_and_not_the_next_one(
+    stage, clock, caplog
+):
+    group = SlowFetches(stage, clock)
+    group.join("c")
+    group.publish("m")
+    group.holding = True
+    promise = group.start("c", timeout=60.0)
+    [(_, _, reply)] = group.held
+    group.holding = False
+    reply.fail(ZeroDivisionError("a fault of the partition"))
+    with pytest.raises((ZeroDivisionError, ActorCrashedError)):
+        promise.get(timeout=1.0)
+    assert group.values("c") == ["m"]
+    assert all(record.dmq["event"] == "actor.failed" for record in caplog.records)
+
+
+class Moody:
+    """A value that refuses to be copied now and then."""
+
+    refuses = False
+
+    def __deepcopy__(self, memo):
+        if Moody.refuses:
+            raise RuntimeError("not now")
+        return Moody()
+
+
+def test_a_value_that_cannot_be_copied_for_the_reader_takes_no_other_message_with_it(
+    group, monkeypatch
+):
+    group.join("c")
+    group.publish("before", Moody(), "after")
+    with monkeypatch.context() as patch:
+        patch.setattr(Moody, "refuses", True)
+        with pytest.raises(InvalidArgumentError, match="not now"):
+            group.poll("c")
+    group.settle()
+    assert [message.offset for message in group.poll("c")] == [0, 1, 2]
+
+
 # Polls that are given up
 
 
