@@ -1,7 +1,7 @@
 """`Broker`: what is behind a `MessageQueue`: its actors from the first to the last breath.
 
 Separate from the facade so that a facade nobody holds any more can be collected, and its actors
-stopped. States: open, closing, closed; never back.
+stopped. States: open, ending, closing, closed; never back.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from dmq_actors import events
+from dmq_actors._actors.clients import Clients
 from dmq_actors._actors.clock import SystemClock
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.directory import Directory
@@ -29,21 +30,29 @@ if TYPE_CHECKING:
     from dmq_actors._actors.clock import Clock
 
 _EXIT_TIMEOUT = 1.0
+_ACTORS_SHARE = 0.25
 _open_brokers: weakref.WeakSet[Broker] = weakref.WeakSet()
 
 
 class Broker:
-    """The coordinator, the directory, the clock, the dispatcher, and how they end."""
+    """The coordinator, the directory, the clock, the dispatcher, and how they end.
+
+    ``_ending``: the clients come to their end; calls are still taken, new clients are not.
+    ``_closing``: calls are refused.
+    """
 
     def __init__(self, clock: Clock | None, actor_threads: int) -> None:
         self._own_clock = None if clock is not None else SystemClock()
         self._forks = fork_count()
         self._door = threading.Lock()
+        self._ending = False
         self._closing = False
+        self._clients_left: list[str] = []
         self._in_flight: Promise[dict[str, int]] = Promise()
         self.redriving = threading.RLock()
         self.clock: Clock = clock or cast("SystemClock", self._own_clock)
         self.directory = Directory()
+        self.clients = Clients()
         self._dispatcher = Dispatcher(actor_threads)
         self.coordinator = CoordinatorActor.spawn(self.directory, self.clock, self._dispatcher)
         _open_brokers.add(self)
@@ -68,13 +77,18 @@ class Broker:
         """Stop everything within `timeout` seconds; a second caller waits as the first does."""
         if self._forks != fork_count():
             return CloseReport()
-        deadline = time.monotonic() + timeout
-        with self._door:
-            first, self._closing = not self._closing, True
-        if first:
-            self._begin_stop()
         in_actor = getattr(actor_thread, "current", None) is not None
-        return self._finish_stop(time.monotonic() if in_actor else deadline)
+        started = time.monotonic()
+        deadline = started if in_actor else started + timeout
+        with self._door:
+            first, self._ending = not self._ending, True
+        if first:
+            try:  # some of the time is kept for the actors
+                self._clients_left = self.clients.end(deadline - _ACTORS_SHARE * timeout)
+            finally:
+                self._closing = True
+                self._begin_stop()
+        return self._finish_stop(deadline)
 
     def abandon(self) -> None:
         """Let everything stop, without waiting for it.
@@ -82,8 +96,8 @@ class Broker:
         Safe anywhere, also where the garbage collector interrupts a thread that holds one of our
         locks: it takes none, and the rest is done by the dispatcher.
         """
-        if self._forks == fork_count() and not self._closing:
-            self._closing = True
+        if self._forks == fork_count() and not self._ending:
+            self._ending = self._closing = True
             self._dispatcher.schedule(self._stop_unattended)
 
     def _stop_unattended(self) -> None:
@@ -102,7 +116,7 @@ class Broker:
         in_flight: dict[str, int] = {}
         with suppress(DMQError):  # the report names the threads that are still at it
             in_flight = self._in_flight.get(timeout=deadline - time.monotonic())
-        still_running = self._dispatcher.join(deadline)
+        still_running = [*self._clients_left, *self._dispatcher.join(deadline)]
         if self._own_clock is not None and not self._own_clock.close(deadline):
             still_running.append("dmq-clock")
         if not still_running:
