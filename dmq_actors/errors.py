@@ -15,6 +15,24 @@ class StaleAssignmentError(DMQError):
     """You no longer own this partition: it moved, or you left the group. Poll again."""
 
 
+class ConsumerExpelledError(StaleAssignmentError):
+    """This `Consumer` is no member of its group any more; the message says since when and why.
+
+    Its partitions have other owners, who get what it had not completed. Make a new `Consumer`.
+    """
+
+
+class ConsumerClosedError(DMQError):
+    """This `Consumer` was closed. Make a new one."""
+
+
+class ConcurrentUseError(DMQError, RuntimeError):
+    """Two threads, or two tasks, are in one `Consumer` at the same time. Nothing was done.
+
+    Make one consumer for each.
+    """
+
+
 class BrokerClosedError(DMQError):
     """The broker is closed or closing. Nothing was done; make a new `MessageQueue`."""
 

@@ -20,6 +20,9 @@ BROKER_CLOSED: Final = "broker.closed"
 CALLBACK_FAILED: Final = "callback.failed"
 """A done-callback of a promise, or of a timer, raised. Keys: callback."""
 
+CONSUMER_EXPELLED: Final = "consumer.expelled"
+"""A `Consumer` lost its membership. Keys: group, consumer, cause."""
+
 CONSUMER_UNKNOWN: Final = "consumer.unknown"
 """Somebody polls with an id that is no member; at most once a minute. Keys: group, consumer."""
 

@@ -19,7 +19,7 @@ from dmq_actors._core.handout import stamp
 from dmq_actors.errors import ActorCrashedError, DMQError, OffsetLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from dmq_actors._actors.clock import Clock, Timer
     from dmq_actors._actors.promise import Promise
@@ -55,10 +55,14 @@ class PollService:
         self._timer: Timer | None = None
 
     def start(
-        self, consumer_id: str, room: int, deadline: float | None
+        self,
+        consumer_id: str,
+        room: int,
+        deadline: float | None,
+        paused: Collection[int] = (),
     ) -> Promise[list[DeliveredMessage]]:
         """Begin to serve a poll of a member."""
-        poll = Poll(consumer_id, room, deadline)
+        poll = Poll(consumer_id, room, deadline, paused)
         give_back = partial(self._resume, self._abandoned, poll)
         # Through the run queue, which takes no lock: the collector may be what abandons.
         poll.promise.when_abandoned(Abandonment(partial(self._schedule, give_back)))
@@ -78,7 +82,7 @@ class PollService:
         if not polls:
             return
         now = self._clock.monotonic()
-        wanted = self._state.plan(consumer_id, polls[0].room, now)
+        wanted = self._state.plan(consumer_id, polls[0].room, now, polls[0].paused)
         if wanted:
             self._fetch(polls[0], wanted)
             return
@@ -106,7 +110,7 @@ class PollService:
         self.serve_all()
 
     def dismiss(self, consumer_id: str) -> None:
-        """A consumer was removed: its polls end with nothing."""
+        """A consumer was removed, or shall look at what it owns: its polls end with nothing."""
         for poll in self._polls.take_all(consumer_id):
             poll.promise.resolve([])
 

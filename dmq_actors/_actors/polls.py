@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from dmq_actors._actors.promise import Promise
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from dmq_actors._core.handout import Piece
     from dmq_actors._core.scan import Fetched
     from dmq_actors.errors import DMQError
@@ -27,6 +29,9 @@ class Poll:
     room: int
     deadline: float | None
     """Monotonic seconds; None waits for ever."""
+
+    paused: Collection[int] = ()
+    """Partitions it takes nothing of."""
 
     promise: Promise[list[DeliveredMessage]] = field(default_factory=Promise)
     answer: list[Piece] = field(default_factory=list)

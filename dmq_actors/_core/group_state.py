@@ -26,7 +26,7 @@ from dmq_actors.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dmq_actors._core.handout import Piece
     from dmq_actors._core.progress import DeliveryKey
@@ -63,6 +63,7 @@ class GroupState:
         ]
         self.assignment: dict[str, list[int]] = {}
         self.owners: dict[int, str] = {}
+        self.owned_since: dict[int, int] = {}
         self.duplicates_total = 0
         self.dead_lettered_total = 0
         self._assign = resolve_assignor(config.assignor)
@@ -111,6 +112,9 @@ class GroupState:
         for partition, owner in self.owners.items():
             if owners.get(partition) != owner:
                 self.partitions[partition].release()
+        for partition, owner in owners.items():
+            if self.owners.get(partition) != owner:
+                self.owned_since[partition] = self.generation
         self.owners = owners
         return {
             member
@@ -124,9 +128,12 @@ class GroupState:
 
     # Reading
 
-    def plan(self, consumer_id: str, room: int, now: float) -> dict[int, list[Range]]:
+    def plan(
+        self, consumer_id: str, room: int, now: float, paused: Collection[int] = ()
+    ) -> dict[int, list[Range]]:
         """What to fetch for a poll of `room` messages, by partition; starts with another each time.
 
+        Nothing is read of the `paused` partitions.
         Asks no more partitions than are known to fill the room, so that a deep backlog costs one
         fetch and a shallow one costs one fetch of each partition, all at the same time.
         """
@@ -136,6 +143,8 @@ class GroupState:
         promised = 0
         for partition in owned[turn:] + owned[:turn]:
             progress = self.partitions[partition]
+            if partition in paused:
+                continue
             found = scan.available(progress, room, now)
             if found is None:
                 continue
@@ -216,8 +225,15 @@ class GroupState:
         for piece in pieces:
             self.partitions[piece.messages[0].partition].give_back(piece)
 
-    def commit(self, consumer_id: str, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
+    def commit(
+        self,
+        consumer_id: str,
+        offsets: Mapping[int, int] | None = None,
+        unseen: Mapping[int, Sequence[Range]] | None = None,
+    ) -> dict[int, int]:
         """Commit what was delivered to this consumer, or up to the offsets given: all or nothing.
+
+        Without offsets, what is `unseen` is left out: it was delivered, but nobody looked at it.
 
         Returns:
             The committed offsets of the partitions concerned.
@@ -229,7 +245,8 @@ class GroupState:
         owned = self.assignment[consumer_id]
         if offsets is None:
             for partition in owned:
-                self.partitions[partition].commit_delivered(consumer_id)
+                left_out = unseen.get(partition, ()) if unseen else ()
+                self.partitions[partition].commit_delivered(consumer_id, left_out)
             return {partition: self.partitions[partition].committed for partition in owned}
         for partition, offset in offsets.items():
             progress = self.partition(partition)

@@ -38,6 +38,19 @@ class Piece(NamedTuple):
     incarnation: int
 
 
+def unstamp(messages: Iterable[DeliveredMessage], owner: str) -> list[Piece]:
+    """The pieces these messages were handed out in, the last one first: to be given back."""
+    pieces: list[Piece] = []
+    for m in messages:
+        handout = Handout(owner, m.generation, m.delivery_attempt, m.epoch)
+        alike = pieces and pieces[-1][1:] == (handout, m.group_incarnation)
+        if alike and pieces[-1].messages[-1].partition == m.partition:
+            pieces[-1].messages.append(m)
+        else:
+            pieces.append(Piece([m], handout, m.group_incarnation))
+    return pieces[::-1]
+
+
 def stamp(pieces: Iterable[Piece], *, copied: bool) -> list[DeliveredMessage]:
     """The messages as the reader gets them; with `copied`, mutable values are copied."""
     delivered: list[DeliveredMessage] = []

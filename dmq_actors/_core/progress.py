@@ -30,7 +30,7 @@ from dmq_actors.config import AckResult, Delivery
 from dmq_actors.errors import InvalidOffsetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from dmq_actors._core.handout import Handout, Piece
     from dmq_actors.config import GroupConfig
@@ -155,11 +155,16 @@ class Progress:
             self.attempts.remove_below(end)
             self.skipped.remove_below(end)
 
-    def commit_delivered(self, consumer_id: str) -> None:
-        """Complete what was delivered to this consumer and not nacked, and what a seek skipped."""
-        burying = RangeMap[bool]()
+    def commit_delivered(self, consumer_id: str, unseen: Iterable[tuple[int, int]] = ()) -> None:
+        """Complete what was delivered to this consumer and not nacked, and what a seek skipped.
+
+        The ranges that are `unseen` are left as they are.
+        """
+        left_out = RangeMap[bool]()
         for offset in sorted(self.burying):
-            burying.set(offset, offset + 1, value=True)
+            left_out.set(offset, offset + 1, value=True)
+        for start, end in unseen:
+            left_out.set(start, end, value=True)
         ranges = [
             (start, end)
             for start, end, handout in self.in_flight
@@ -167,7 +172,7 @@ class Progress:
         ]
         ranges += [(start, end) for start, end, _ in self.skipped]
         for start, end in ranges:
-            for low, high in list(burying.gaps(start, end)):
+            for low, high in list(left_out.gaps(start, end)):
                 self.complete(low, high)
         self.skipped.clear()
 
