@@ -7,6 +7,7 @@ replay and lag, safe to call from any thread. Every partition and every group is
 from dmq_actors._actors.promise import Promise
 from dmq_actors._actors.proxies import CoordinatorProxy, GroupProxy, PartitionProxy
 from dmq_actors._core.dead_letters import DeadLetterHeader
+from dmq_actors.async_consumer import AsyncConsumer
 from dmq_actors.config import (
     BEGINNING,
     DEAD_LETTER_PREFIX,
@@ -19,6 +20,7 @@ from dmq_actors.config import (
     StartFrom,
     TopicConfig,
 )
+from dmq_actors.consumer import Consumer
 from dmq_actors.errors import (
     ActorCrashedError,
     BlockingInActorError,
@@ -62,12 +64,14 @@ __all__ = [
     "END",
     "AckResult",
     "ActorCrashedError",
+    "AsyncConsumer",
     "BlockingInActorError",
     "BrokerClosedError",
     "BrokerForkedError",
     "BrokerTimeoutError",
     "CloseReport",
     "ConcurrentUseError",
+    "Consumer",
     "ConsumerClosedError",
     "ConsumerExistsError",
     "ConsumerExpelledError",

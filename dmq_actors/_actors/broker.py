@@ -54,6 +54,7 @@ class Broker:
         self.directory = Directory()
         self.clients = Clients()
         self._dispatcher = Dispatcher(actor_threads)
+        self.schedule = self._dispatcher.schedule
         self.coordinator = CoordinatorActor.spawn(self.directory, self.clock, self._dispatcher)
         _open_brokers.add(self)
 

@@ -269,7 +269,7 @@ class CoordinatorActor(BrokerActor):
         ref = ConsumerGroupActor.spawn(
             state, topic.partitions, store, self._clock, self._dispatcher
         )
-        handle = GroupHandle(group_id, topic, state.incarnation, ref)
+        handle = GroupHandle(group_id, topic, config, state.incarnation, ref)
         self._directory.groups = {**self._directory.groups, group_id: handle}
         log.info(
             events.GROUP_CREATED, group=group_id, topic=topic.name, delivery=str(config.delivery)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dmq_actors._actors.group import ConsumerGroupActor
     from dmq_actors._actors.partition import PartitionActor
     from dmq_actors._actors.ref import BrokerRef
-    from dmq_actors.config import TopicConfig
+    from dmq_actors.config import GroupConfig, TopicConfig
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +44,7 @@ class GroupHandle:
 
     group_id: str
     topic: TopicHandle
+    config: GroupConfig
     incarnation: int
     ref: BrokerRef[ConsumerGroupActor]
 

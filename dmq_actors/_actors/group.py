@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dmq_actors import events
-from dmq_actors._actors.base import BrokerActor
 from dmq_actors._actors.burials import Burials
 from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.poll_service import PollService
 from dmq_actors._actors.promise import Promise, gather
+from dmq_actors._actors.session_calls import SessionCalls
+from dmq_actors._actors.sessions import Sessions
 from dmq_actors._core.arguments import (
     check_bool,
     check_consumer_id,
+    check_delivered,
     check_int,
     check_offsets,
     check_seconds,
@@ -27,7 +29,6 @@ from dmq_actors._core.dead_letters import is_dead_letter_topic
 from dmq_actors.config import BEGINNING, END, AckResult
 from dmq_actors.errors import DMQError, InvalidOffsetError, InvalidTypeError
 from dmq_actors.info import GroupInfo, GroupPartitionInfo
-from dmq_actors.messages import DeliveredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +37,15 @@ if TYPE_CHECKING:
     from dmq_actors._actors.dispatcher import Dispatcher
     from dmq_actors._actors.partition import Bounds
     from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._actors.session import Assignment, Session
     from dmq_actors._core.batch import Batch
     from dmq_actors._core.group_state import GroupState
+    from dmq_actors.messages import DeliveredMessage
 
 _WARN_INTERVAL = 60.0
 
 
-class ConsumerGroupActor(BrokerActor):
+class ConsumerGroupActor(SessionCalls):
     """The state of one consumer group; nobody else touches it."""
 
     def __init__(
@@ -62,6 +65,7 @@ class ConsumerGroupActor(BrokerActor):
         self._burials = Burials(
             state, partitions, store_dead_letter, clock, resume, self._polls.serve_owner
         )
+        self._sessions = Sessions(state, clock, resume, self.expel)
         self._warned_at = float("-inf")
 
     # Members
@@ -83,7 +87,7 @@ class ConsumerGroupActor(BrokerActor):
             UnknownConsumerError: the group has no such member.
         """
         changed = self._state.remove_member(check_consumer_id(consumer_id))
-        self._polls.dismiss(consumer_id)
+        self._end_session(consumer_id, "somebody called remove_consumer")
         return self._rebalanced(changed)
 
     # Reading
@@ -103,6 +107,19 @@ class ConsumerGroupActor(BrokerActor):
             self._warn_unknown(consumer_id, now)
             return Promise.resolved([])
         return self._polls.start(consumer_id, max_messages, deadline)
+
+    def seek_session(
+        self, session: Session, heard: Assignment, partition: int, offset: int
+    ) -> Promise[int]:
+        """As `seek`, by the owner of the partition.
+
+        Raises:
+            StaleAssignmentError: the partition is not, or no longer, owned by this consumer.
+            InvalidOffsetError: as `seek`.
+        """
+        self._state.partition(check_int("partition", partition, minimum=0))
+        self.check_session(session, heard, (partition,))
+        return self.seek(partition, offset)
 
     def seek(self, partition: int, offset: int) -> Promise[int]:
         """Move the position of the group; answers the offset it was moved to.
@@ -143,6 +160,7 @@ class ConsumerGroupActor(BrokerActor):
             )
         checked = None if offsets is None else check_offsets(offsets)
         committed = self._state.commit(consumer_id, checked)
+        self._sessions.saw(consumer_id)
         self._polls.serve(consumer_id)
         return committed
 
@@ -153,10 +171,7 @@ class ConsumerGroupActor(BrokerActor):
         error: str = "",
     ) -> AckResult | Promise[AckResult]:
         """Complete the message of this delivery, or count a failure of it; see the facade."""
-        if not isinstance(message, DeliveredMessage):
-            raise InvalidTypeError(
-                f"expected a message as poll() returns it, found {type(message).__name__}"
-            )
+        check_delivered(message)
         if not isinstance(error, str):
             raise InvalidTypeError(f"error is a text, found {type(error).__name__}")
         if check_bool("success", success):
@@ -165,10 +180,12 @@ class ConsumerGroupActor(BrokerActor):
             result = self._state.nack(
                 message, error, now=self._clock.time(), monotonic=self._clock.monotonic()
             )
+            if result is AckResult.DEAD_LETTERED:
+                self._sessions.saw(self._state.owners.get(message.partition))
             if result is AckResult.DEAD_LETTERED and not is_dead_letter_topic(self._state.topic):
                 return self._burials.start(message)
         if result is not AckResult.STALE:
-            self._polls.serve_owner(message.partition)
+            self._worked(message.partition)
         return result
 
     # Telling
@@ -228,14 +245,20 @@ class ConsumerGroupActor(BrokerActor):
             generation=state.generation,
             members=list(state.assignment),
         )
-        self._polls.end_wait(changed)
+        consumers = self._sessions.of(changed)
+        self._sessions.tell()
+        for consumer_id in consumers:
+            self._polls.dismiss(consumer_id)
+        self._polls.end_wait(changed - consumers)
         return state.assignments()
 
     def _on_restart(self) -> None:
         self._burials.restart()
         self._polls.restart()
+        self._sessions.restart()
 
     def _on_stop(self, why: Callable[[], DMQError]) -> int:
+        self._sessions.end_all(why)
         self._polls.stop(why)
         self._burials.stop(why)
         return sum(progress.in_flight.total for progress in self._state.partitions)

@@ -13,7 +13,7 @@ from uuid_utils import uuid4
 
 from dmq_actors._actors.base import BrokerActor
 from dmq_actors._actors.promise import Promise
-from dmq_actors._core.arguments import check_int
+from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._core.batch import Batch
 from dmq_actors._core.scan import Fetched
 from dmq_actors._core.values import copy_out
@@ -118,6 +118,12 @@ class PartitionActor(BrokerActor):
         """The ends of the log."""
         self._log.evict_expired(self._clock.monotonic())
         return Bounds(self._log.base_offset, self._log.next_offset)
+
+    def offset_at(self, timestamp: float) -> int:
+        """The first offset that was stored at this time (seconds since 1970 UTC) or later."""
+        check_seconds("timestamp", timestamp)
+        self._log.evict_expired(self._clock.monotonic())
+        return self._log.offset_at(timestamp)
 
     def info(self) -> PartitionInfo:
         """A snapshot of the partition."""

@@ -90,7 +90,7 @@ class PollService:
             if poll.expired(now):
                 self._polls.remove(poll)
                 poll.promise.resolve([])
-        self._set_timer(now)
+        self._set_timer(now, consumer_id)
 
     def serve_owner(self, partition: int) -> None:
         """Look whether the owner of this partition can be served now."""
@@ -107,7 +107,7 @@ class PollService:
         for consumer_id in consumer_ids:
             for poll in self._polls.of(consumer_id):
                 poll.deadline = now
-        self.serve_all()
+            self.serve(consumer_id)
 
     def dismiss(self, consumer_id: str) -> None:
         """A consumer was removed, or shall look at what it owns: its polls end with nothing."""
@@ -243,11 +243,14 @@ class PollService:
             self._state.give_back(answer)
             self.serve_all()
 
-    def _set_timer(self, now: float) -> None:
-        deadline = self._polls.next_deadline()
-        retries = [self._state.next_due(consumer_id) for consumer_id in self._polls.consumers()]
-        times = [time for time in retries if time is not None and time > now]
-        due = min(times if deadline is None else [deadline, *times], default=None)
+    def _set_timer(self, now: float, *consumer_ids: str) -> None:
+        """Be back when one of these consumers has waited long enough, or a retry of it is due."""
+        dues = [poll.deadline for waiting in consumer_ids for poll in self._polls.of(waiting)]
+        retries = [
+            self._state.next_due(waiting) for waiting in consumer_ids if self._polls.of(waiting)
+        ]
+        dues += [due for due in retries if due is not None and due > now]
+        due = min((due for due in dues if due is not None), default=None)
         # A timer that is due already is on its way; it looks after everybody.
         if due is None or (self._timer is not None and self._timer.due <= due):
             return
@@ -258,4 +261,3 @@ class PollService:
     def _timer_fired(self) -> None:
         self._timer = None
         self.serve_all()
-        self._set_timer(self._clock.monotonic())

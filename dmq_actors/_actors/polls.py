@@ -92,16 +92,6 @@ class Polls:
         """The consumers that wait."""
         return list(self._waiting)
 
-    def next_deadline(self) -> float | None:
-        """When the next poll has waited long enough."""
-        deadlines = [
-            poll.deadline
-            for queue in self._waiting.values()
-            for poll in queue
-            if poll.deadline is not None
-        ]
-        return min(deadlines, default=None)
-
     def take_all(self, consumer_id: str) -> list[Poll]:
         """Take out all polls of a consumer, and forget its round."""
         self._rounds.pop(consumer_id, None)

@@ -15,11 +15,10 @@ import pykka
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.group import ConsumerGroupActor
 from dmq_actors._actors.promise import Promise, gather
-from dmq_actors._core.arguments import check_bool
+from dmq_actors._core.arguments import check_bool, check_delivered
 from dmq_actors._core.batch import prepare
 from dmq_actors._core.values import copy_in
 from dmq_actors.errors import DMQError, InvalidTypeError
-from dmq_actors.messages import DeliveredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from dmq_actors._actors.partition import PartitionActor
     from dmq_actors._actors.ref import BrokerRef
     from dmq_actors.config import AckResult
-    from dmq_actors.messages import Message, StoredMessage
+    from dmq_actors.messages import DeliveredMessage, Message, StoredMessage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -188,10 +187,7 @@ def acknowledge(
 ) -> Promise[AckResult]:
     """Prepare an acknowledgement here and hand it to the group; raises what is wrong with it."""
     text = _describe(error)
-    if not isinstance(message, DeliveredMessage):
-        raise InvalidTypeError(
-            f"expected a message as poll() returns it, found {type(message).__name__}"
-        )
+    check_delivered(message)
     if not check_bool("success", success) and not group.topic.config.share_values:
         # The dead letter is made of this one should retention take the original.
         message = message.with_value(copy_in(message.value))

@@ -8,7 +8,7 @@ anybody can be late, and it looks again when it fires.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dmq_actors._actors.session import Assignment
 from dmq_actors.errors import ConsumerExpelledError
@@ -67,8 +67,10 @@ class Sessions:
             DMQError: why it is none.
         """
         if self._sessions.get(session.consumer_id) is not session:
-            why = session.why_ended or partial(expelled_error, self._state.group_id, session, "")
-            raise why()
+            group_id, consumer_id = self._state.group_id, session.consumer_id
+            if session.why_ended is not None:
+                raise session.why_ended()
+            raise expelled_error(group_id, consumer_id, "")
 
     def is_current(self, session: Session) -> bool:
         """Whether this consumer is a member."""
@@ -82,9 +84,9 @@ class Sessions:
             since = {partition: state.owned_since[partition] for partition in owned}
             session.assignment = Assignment(state.generation, since)
 
-    def without(self, consumer_ids: Iterable[str]) -> set[str]:
-        """Those of these members that have no session."""
-        return {consumer_id for consumer_id in consumer_ids if consumer_id not in self._sessions}
+    def of(self, consumer_ids: Iterable[str]) -> set[str]:
+        """Those of these members that have a session."""
+        return {consumer_id for consumer_id in consumer_ids if consumer_id in self._sessions}
 
     # Signs of life
 
@@ -94,13 +96,13 @@ class Sessions:
         if session is not None:
             session.seen_at = self._clock.monotonic()
 
-    def poll_began(self, session: Session, promise: Promise[object]) -> None:
+    def poll_began(self, session: Session, promise: Promise[Any]) -> None:
         """A member waits in a poll: it is alive until that ends, and has done something then."""
         session.polls += 1
         promise.add_done_callback(partial(self._poll_ended, session))
 
-    def saw_iterating(self, session: Session) -> None:
-        """A member works through what it has polled."""
+    def saw_working(self, session: Session) -> None:
+        """A member works through what it has polled: it is neither silent nor stuck."""
         session.polled_at = session.seen_at = self._clock.monotonic()
 
     def restart(self) -> None:
@@ -134,11 +136,11 @@ class Sessions:
             self._watch(min(session.due(now) for session in self._sessions.values()))
 
 
-def expelled_error(group_id: str, session: Session, cause: str) -> ConsumerExpelledError:
+def expelled_error(group_id: str, consumer_id: str, cause: str) -> ConsumerExpelledError:
     """The error for the work of a consumer that is no member any more."""
     because = f": {cause}" if cause else ""
     return ConsumerExpelledError(
-        f"consumer {session.consumer_id!r} is no member of group {group_id!r} any more{because}; "
+        f"consumer {consumer_id!r} is no member of group {group_id!r} any more{because}; "
         "its partitions have other owners. Make a new Consumer to go on"
     )
 

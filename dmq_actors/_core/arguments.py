@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TypeVar
 
 from dmq_actors.config import DEAD_LETTER_PREFIX
 from dmq_actors.errors import InvalidArgumentError, InvalidTypeError
+from dmq_actors.messages import DeliveredMessage
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -102,6 +103,29 @@ def check_offsets(offsets: object) -> dict[int, int]:
         check_int("a partition", partition, minimum=0): check_int("an offset", offset, minimum=0)
         for partition, offset in offsets.items()
     }
+
+
+def check_partitions(partitions: tuple[object, ...]) -> tuple[int, ...]:
+    """Partition numbers."""
+    return tuple(check_int("a partition", partition, minimum=0) for partition in partitions)
+
+
+def check_messages(messages: object) -> list[DeliveredMessage]:
+    """Messages as ``poll`` returns them; runs the code of a user's iterable."""
+    if not isinstance(messages, Iterable):
+        raise InvalidTypeError(
+            f"expected messages as poll() returns them, in a list, found {type(messages).__name__}"
+        )
+    return [check_delivered(message) for message in messages]
+
+
+def check_delivered(message: object) -> DeliveredMessage:
+    """A message as ``poll`` returns it."""
+    if not isinstance(message, DeliveredMessage):
+        raise InvalidTypeError(
+            f"expected a message as poll() returns it, found {type(message).__name__}"
+        )
+    return message
 
 
 def check_choice(what: str, value: object, choices: type[E]) -> E:

@@ -6,6 +6,7 @@ offset, appending, and evicting from the front each cost what they touch: nothin
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from dmq_actors._core.retention import Retention
@@ -30,6 +31,8 @@ class PartitionLog:
     """
 
     __slots__ = (
+        "_in_time_order",
+        "_latest",
         "_named",
         "_retention",
         "_segments",
@@ -49,6 +52,8 @@ class PartitionLog:
         self._segments: dict[int, list[StoredMessage | None]] = {}
         self._retention = Retention(config)
         self._named: dict[int, str] = {}
+        self._latest = float("-inf")
+        self._in_time_order = True
 
     def __len__(self) -> int:
         return self.next_offset - self.base_offset
@@ -89,6 +94,8 @@ class PartitionLog:
             for m, message_id, offset in zip(batch.messages, message_ids, offsets, strict=True)
         ]
         self._extend(stored)
+        self._in_time_order = self._in_time_order and now >= self._latest
+        self._latest = now
         self.holds_copies = self.holds_copies or batch.copied
         self._retention.appended(self.next_offset, batch.sizes, monotonic)
         self._evict_below(self._retention.cut(self.base_offset, self.next_offset, monotonic))
@@ -114,6 +121,21 @@ class PartitionLog:
         return {
             offset: self._named[offset] for offset in range(start, end) if offset in self._named
         }
+
+    def offset_at(self, timestamp: float) -> int:
+        """The first offset that was stored at this time or later, or the end of the log.
+
+        After Kafka's ``offsetsForTimes``. Once the wall clock was set back this looks at every
+        message; before that it halves the log.
+        """
+        offsets = range(self.base_offset, self.next_offset)
+        if self._in_time_order:
+            return self.base_offset + bisect_left(offsets, timestamp, key=self._timestamp)
+        later = (offset for offset in offsets if self._timestamp(offset) >= timestamp)
+        return next(later, self.next_offset)
+
+    def _timestamp(self, offset: int) -> float:
+        return self._segments[offset >> _SHIFT][offset & _MASK].timestamp  # type: ignore[union-attr]
 
     def evict_expired(self, monotonic: float) -> None:
         """Evict what ``retention_seconds`` no longer allows at this time."""

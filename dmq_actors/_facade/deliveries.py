@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from dmq_actors._actors.group import ConsumerGroupActor
 from dmq_actors._actors.proxies import acknowledge
-from dmq_actors._core.arguments import check_offsets, check_seconds
+from dmq_actors._core.arguments import check_delivered, check_offsets, check_seconds
 from dmq_actors._facade.calls import BrokerCalls
 from dmq_actors.config import AckResult
-from dmq_actors.errors import InvalidTypeError, UnknownGroupError
-from dmq_actors.messages import DeliveredMessage
+from dmq_actors.errors import UnknownGroupError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from dmq_actors.messages import DeliveredMessage
 
 
 class DeliveryCalls(BrokerCalls):
@@ -137,10 +138,7 @@ class DeliveryCalls(BrokerCalls):
             InvalidTypeError: not a message as `poll` returns it.
         """
         self._broker.check_open()
-        if not isinstance(message, DeliveredMessage):
-            raise InvalidTypeError(
-                f"expected a message as poll() returns it, found {type(message).__name__}"
-            )
+        check_delivered(message)
         directory = self._broker.directory
         try:
             group = directory.group(group_id)

@@ -7,6 +7,7 @@ are both held to it. Wrong types must be a `TypeError` and a `ValueError` at onc
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from support import WATCHDOG
 
 from dmq_actors import (
     AckResult,
+    AsyncConsumer,
+    Consumer,
     DMQError,
     Headers,
     InvalidArgumentError,
@@ -119,6 +122,7 @@ ACKNOWLEDGE = {
     "success": {"type": NOT_BOOL, "value": []},
 }
 
+NOT_A_FUNCTION = {"type": [7, 2.5, True, "f", b"f", [1]], "value": []}
 NOT_AN_ERROR = {"type": [7, 2.5, True, b"e", ["e"]], "value": []}
 
 BAD_BATCHES = {
@@ -196,6 +200,17 @@ FACADE = {  # method: (arguments that are right, what is wrong by parameter)
         {"topic": UNKNOWN_TOPIC, "partition": {"type": NOT_INT, "value": [-1, 2, HUGE]}},
     ),
     "group_actor": ({"group_id": "g"}, {"group_id": UNKNOWN_GROUP}),
+    "consumer": (
+        {"group_id": "h"},
+        {
+            "group_id": UNKNOWN_GROUP,
+            "consumer_id": {"type": NOT_TEXT[1:], "value": [*BAD_CONSUMER_IDS, "c"]},
+            "max_poll": {"type": NOT_INT, "value": [0, -1]},
+            "max_poll_interval": {"type": NOT_SECONDS, "value": [0, *BAD_SECONDS]},
+            "session_timeout": {"type": NOT_SECONDS, "value": [0, *BAD_SECONDS]},
+            **dict.fromkeys(("on_assigned", "on_revoked", "on_lost"), NOT_A_FUNCTION),
+        },
+    ),
     "close": ({}, {"timeout": BAD_TIMEOUT}),
 }
 
@@ -246,11 +261,35 @@ PARTITION = {
     ),
 }
 
+BAD_DELIVERIES = {"type": [*NOT_ITERABLE, "v", b"v", [7], ["v"]], "value": []}
+
+CONSUMER = {
+    "poll": (
+        {},
+        {"max_messages": {"type": NOT_INT[1:], "value": [0, -1]}, "timeout": POLL["timeout"]},
+    ),
+    "ack": ({"message": ...}, {"message": ACKNOWLEDGE["message"]}),
+    "ack_many": ({"messages": []}, {"messages": BAD_DELIVERIES}),
+    "nack": ({"message": ...}, {"message": ACKNOWLEDGE["message"], "error": NOT_AN_ERROR}),
+    "give_back": ({"messages": []}, {"messages": BAD_DELIVERIES}),
+    "commit": ({}, {"offsets": OFFSETS}),
+    "seek": ({"partition": 0, "offset": 0}, SEEK),
+    "seek_to_timestamp": (
+        {"timestamp": 0.0},
+        {"timestamp": {"type": [None, *NOT_SECONDS], "value": BAD_SECONDS}},
+    ),
+    "position": ({"partition": 0}, {"partition": SEEK["partition"]}),
+    "committed": ({"partition": 0}, {"partition": SEEK["partition"]}),
+    "close": ({}, {"timeout": BAD_TIMEOUT}),
+}
+
 TABLES = {
     "mq": (FACADE, lambda mq: mq),
     "coordinator": (COORDINATOR, lambda mq: mq.coordinator),
     "group": (GROUP, lambda mq: mq.group_actor("g")),
     "partition": (PARTITION, lambda mq: mq.partition_actor("t", 0)),
+    "consumer": (CONSUMER, lambda mq: mq.of_k),
+    "async_consumer": (CONSUMER, lambda mq: AsyncConsumer(mq.of_k._membership, mq)),
 }
 
 
@@ -266,7 +305,7 @@ def busy(mq):
     """A broker in the middle of its work, and a message that waits for its acknowledgement.
 
     Partition 0: offset 0 is completed, 1 in flight, 2 not read. Partition 1: 0 failed twice and
-    waits, 1 is in flight, 2 not read. Group h has made a dead letter.
+    waits, 1 is in flight, 2 not read. Consumer k is as far. Group h has made a dead letter.
     """
     mq.create_topic("t", 2)
     mq.create_topic("other")
@@ -275,6 +314,9 @@ def busy(mq):
     messages = [Message([at], headers={"at": str(at)}) for at in range(6)]
     mq.publish_many("t", messages[:4])
     by_place = {(m.partition, m.offset): m for m in mq.poll("g", "c")}
+    mq.create_consumer_group("k", "t")
+    mq.of_k = mq.consumer("k")
+    mq.of_k.commit({m.partition: 1 for m in mq.of_k.poll(4) if m.partition == 0})
     mq.publish_many("t", messages[4:])
     mq.acknowledge("g", by_place[0, 0])
     for _ in range(2):
@@ -350,7 +392,9 @@ def test_bad_input_raises_a_typed_error_that_names_it_and_changes_nothing(
     for kind, wrong in parameters[parameter].items():
         for value in wrong:
             call = partial(getattr(get_target(mq), method), **{**arguments, parameter: value})
-            if owner != "mq":
+            if owner == "async_consumer":
+                call = partial(asyncio.run, call())
+            elif owner not in ("mq", "consumer"):
                 call = call().get  # bad input fails the promise, not the call
             fault = fault_of(call, kind, value)
             after = everything(mq)
@@ -376,16 +420,34 @@ def works(mq, message):
     mq.delete_topic("works")
 
 
-def test_the_table_covers_every_public_method_with_arguments():
-    public = {
-        name
-        for name, method in inspect.getmembers(MessageQueue, inspect.isfunction)
-        if not name.startswith("_") and len(inspect.signature(method).parameters) > 1
-    }
-    assert public == set(FACADE)
-    for method, (_, bad) in FACADE.items():
-        parameters = set(inspect.signature(getattr(MessageQueue, method)).parameters) - {"self"}
-        assert parameters == set(bad), method
+@pytest.mark.parametrize(
+    ("kind", "table"),
+    [(MessageQueue, FACADE), (Consumer, CONSUMER), (AsyncConsumer, CONSUMER)],
+)
+def test_the_table_covers_every_public_method_with_arguments(kind, table):
+    public = {}
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        parameters = inspect.signature(method).parameters
+        named = {known for known, p in parameters.items() if p.kind is not p.VAR_POSITIONAL}
+        if not name.startswith("_") and named != {"self"}:
+            public[name] = named - {"self"}
+    assert public == {method: set(bad) for method, (_, bad) in table.items()}
+
+
+@pytest.mark.parametrize("call", ["pause", "resume", "seek_to_beginning", "seek_to_end"])
+def test_bad_partitions_of_a_consumer_are_refused(busy, call):
+    mq, message = busy
+    before = everything(mq)
+    faults = {}
+    for kind, wrong in {**SEEK["partition"], "value": [-1]}.items():
+        for value in wrong:
+            for arguments in ((value,), (0, value)):
+                fault = fault_of(partial(getattr(mq.of_k, call), *arguments), kind, value)
+                if fault is not None or everything(mq) != before:
+                    faults[short(arguments)] = fault
+    assert faults == {}
+    assert mq.of_k.paused == []
+    works(mq, message)
 
 
 @pytest.mark.parametrize(
