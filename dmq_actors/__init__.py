@@ -33,10 +33,12 @@ from dmq_actors.errors import (
     ConsumerExpelledError,
     DMQError,
     GroupExistsError,
+    HandlerFailedError,
     InvalidArgumentError,
     InvalidOffsetError,
     InvalidTypeError,
     MessageTooLargeError,
+    NotIdleError,
     OffsetLostError,
     QueueFullError,
     StaleAssignmentError,
@@ -50,11 +52,13 @@ from dmq_actors.info import (
     CloseReport,
     GroupInfo,
     GroupPartitionInfo,
+    HandlerFailure,
     PartitionInfo,
     TopicInfo,
 )
 from dmq_actors.message_queue import MessageQueue
 from dmq_actors.messages import DeliveredMessage, Headers, Message, StoredMessage
+from dmq_actors.workers import WorkerPool
 
 __version__ = "0.1.0"
 
@@ -85,6 +89,8 @@ __all__ = [
     "GroupInfo",
     "GroupPartitionInfo",
     "GroupProxy",
+    "HandlerFailedError",
+    "HandlerFailure",
     "Headers",
     "InvalidArgumentError",
     "InvalidOffsetError",
@@ -92,6 +98,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "MessageTooLargeError",
+    "NotIdleError",
     "OffsetLostError",
     "OnOffsetLost",
     "PartitionInfo",
@@ -109,4 +116,5 @@ __all__ = [
     "UnknownGroupError",
     "UnknownPartitionError",
     "UnknownTopicError",
+    "WorkerPool",
 ]

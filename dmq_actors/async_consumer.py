@@ -60,16 +60,16 @@ class AsyncConsumer(ConsumerView):
         """As `Consumer.poll`."""
         room = None if max_messages is None else check_int("max_messages", max_messages, minimum=1)
         wait = None if timeout is None else check_seconds("timeout", timeout)
-        with self._membership.turn:
-            return await run_async(self._membership.poll(room, wait))
+        with self._reader.turn:
+            return await run_async(self._reader.poll(room, wait))
 
     def __aiter__(self) -> Self:
         """As iteration over a `Consumer`."""
         return self
 
     async def __anext__(self) -> DeliveredMessage:
-        with self._membership.turn:
-            message = await run_async(self._membership.next())
+        with self._reader.turn:
+            message = await run_async(self._reader.next())
         if message is None:
             raise StopAsyncIteration
         return message
@@ -78,61 +78,61 @@ class AsyncConsumer(ConsumerView):
 
     async def ack(self, message: DeliveredMessage) -> AckResult:
         """As `Consumer.ack`."""
-        return await run_async(self._membership.acknowledge(message, success=True))
+        return await run_async(self._reader.acknowledge(message, success=True))
 
     async def ack_many(self, messages: Iterable[DeliveredMessage]) -> list[AckResult]:
         """As `Consumer.ack_many`."""
-        return await run_async(self._membership.acknowledge_many(check_messages(messages)))
+        return await run_async(self._reader.acknowledge_many(check_messages(messages)))
 
     async def nack(
         self, message: DeliveredMessage, error: BaseException | str | None = None
     ) -> AckResult:
         """As `Consumer.nack`."""
-        return await run_async(self._membership.acknowledge(message, success=False, error=error))
+        return await run_async(self._reader.acknowledge(message, success=False, error=error))
 
     async def give_back(self, messages: Iterable[DeliveredMessage]) -> None:
         """As `Consumer.give_back`."""
-        await run_async(self._membership.give_back(check_messages(messages)))
+        await run_async(self._reader.give_back(check_messages(messages)))
 
     async def commit(self, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
         """As `Consumer.commit`."""
         checked = None if offsets is None else check_offsets(offsets)
-        with self._membership.turn:
-            return await run_async(self._membership.commit(checked))
+        with self._reader.turn:
+            return await run_async(self._reader.commit(checked))
 
     # Partitions and offsets
 
     async def pause(self, *partitions: int) -> None:
         """As `Consumer.pause`."""
-        with self._membership.turn:
-            await run_async(self._membership.pause(check_partitions(partitions)))
+        with self._reader.turn:
+            await run_async(self._reader.pause(check_partitions(partitions)))
 
     async def resume(self, *partitions: int) -> None:
         """As `Consumer.resume`."""
-        with self._membership.turn:
-            self._membership.resume(check_partitions(partitions))
+        with self._reader.turn:
+            self._reader.resume(check_partitions(partitions))
 
     async def position(self, partition: int) -> int:
         """As `Consumer.position`."""
-        with self._membership.turn:
-            offsets = self._membership.offsets(*check_partitions((partition,)))
+        with self._reader.turn:
+            offsets = self._reader.offsets(*check_partitions((partition,)))
             return (await run_async(offsets))[1]
 
     async def committed(self, partition: int) -> int:
         """As `Consumer.committed`."""
-        with self._membership.turn:
-            offsets = self._membership.offsets(*check_partitions((partition,)))
+        with self._reader.turn:
+            offsets = self._reader.offsets(*check_partitions((partition,)))
             return (await run_async(offsets))[0]
 
     async def lag(self) -> dict[int, int]:
         """As `Consumer.lag`."""
-        with self._membership.turn:
-            return await run_async(self._membership.lag())
+        with self._reader.turn:
+            return await run_async(self._reader.lag())
 
     async def seek(self, partition: int, offset: int) -> int:
         """As `Consumer.seek`."""
-        with self._membership.turn:
-            seeking = self._membership.seek(check_int("partition", partition, minimum=0), offset)
+        with self._reader.turn:
+            seeking = self._reader.seek(check_int("partition", partition, minimum=0), offset)
             return await run_async(seeking)
 
     async def seek_to_beginning(self, *partitions: int) -> dict[int, int]:
@@ -146,25 +146,25 @@ class AsyncConsumer(ConsumerView):
     async def seek_to_timestamp(self, timestamp: float, *partitions: int) -> dict[int, int]:
         """As `Consumer.seek_to_timestamp`."""
         check_seconds("timestamp", timestamp)
-        with self._membership.turn:
-            seeking = self._membership.seek_to_timestamp(check_partitions(partitions), timestamp)
+        with self._reader.turn:
+            seeking = self._reader.seek_to_timestamp(check_partitions(partitions), timestamp)
             return await run_async(seeking)
 
     async def _seek_each(self, partitions: tuple[int, ...], offset: int) -> dict[int, int]:
-        with self._membership.turn:
-            return await run_async(self._membership.seek_each(check_partitions(partitions), offset))
+        with self._reader.turn:
+            return await run_async(self._reader.seek_each(check_partitions(partitions), offset))
 
     # The end
 
     async def close(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109  # as elsewhere
         """As `Consumer.close`."""
-        await run_async(self._membership.close(check_seconds("timeout", timeout)))
+        await run_async(self._reader.close(check_seconds("timeout", timeout)))
 
     async def __aenter__(self) -> Self:
         try:
-            await run_async(self._membership.join())
+            await run_async(self._reader.join())
         except BaseException:
-            self._membership.abandon()
+            self._reader.abandon()
             raise
         return self
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from dmq_actors._actors.membership import Membership
+    from dmq_actors._actors.reader import Reader
     from dmq_actors.messages import DeliveredMessage
 
 
@@ -55,13 +55,13 @@ class Consumer(ConsumerView):
         a book completed
     """
 
-    def __init__(self, membership: Membership, keeps_alive: object) -> None:
-        super().__init__(membership, keeps_alive)
+    def __init__(self, reader: Reader, keeps_alive: object) -> None:
+        super().__init__(reader, keeps_alive)
         if asyncio._get_running_loop() is None:  # noqa: SLF001  # documented, and does not raise
             try:
-                run(membership.join())
+                run(reader.join())
             except BaseException:
-                membership.abandon()
+                reader.abandon()
                 raise
 
     # Reading
@@ -91,8 +91,8 @@ class Consumer(ConsumerView):
         """
         room = None if max_messages is None else check_int("max_messages", max_messages, minimum=1)
         wait = None if timeout is None else check_seconds("timeout", timeout)
-        with self._membership.turn:
-            return run(self._membership.poll(room, wait))
+        with self._reader.turn:
+            return run(self._reader.poll(room, wait))
 
     def __iter__(self) -> Iterator[DeliveredMessage]:
         """The messages one by one, for ever: until `wakeup`, `close`, or the end of the broker.
@@ -100,10 +100,10 @@ class Consumer(ConsumerView):
         Up to ``max_poll`` are fetched at a time. `commit` completes what the loop has seen, the
         message in hand included, and not what is in store; a rebalance takes what is in store away.
         """
-        membership = self._membership
+        reader = self._reader
         while True:
-            with membership.turn:
-                message = run(membership.next())
+            with reader.turn:
+                message = run(reader.next())
             if message is None:
                 return
             yield message
@@ -120,7 +120,7 @@ class Consumer(ConsumerView):
             ConsumerExpelledError, ConsumerClosedError: the delivery ended with this consumer.
             InvalidTypeError: not a message as `poll` returns it.
         """
-        return run(self._membership.acknowledge(message, success=True))
+        return run(self._reader.acknowledge(message, success=True))
 
     def ack_many(self, messages: Iterable[DeliveredMessage]) -> list[AckResult]:
         """Complete several messages at the price of one call; the results in their order.
@@ -128,7 +128,7 @@ class Consumer(ConsumerView):
         Raises:
             As `ack`.
         """
-        return run(self._membership.acknowledge_many(check_messages(messages)))
+        return run(self._reader.acknowledge_many(check_messages(messages)))
 
     def nack(
         self, message: DeliveredMessage, error: BaseException | str | None = None
@@ -145,14 +145,14 @@ class Consumer(ConsumerView):
         Raises:
             As `ack`.
         """
-        return run(self._membership.acknowledge(message, success=False, error=error))
+        return run(self._reader.acknowledge(message, success=False, error=error))
 
     def give_back(self, messages: Iterable[DeliveredMessage]) -> None:
         """Hand messages back that nobody has looked at: they come again, not counted as an attempt.
 
         What is not in this consumer's hands any more is left alone. Any thread.
         """
-        run(self._membership.give_back(check_messages(messages)))
+        run(self._reader.give_back(check_messages(messages)))
 
     def commit(self, offsets: Mapping[int, int] | None = None) -> dict[int, int]:
         """Complete what `poll` returned or iteration has yielded, and was not nacked.
@@ -171,8 +171,8 @@ class Consumer(ConsumerView):
             ConsumerExpelledError, ConsumerClosedError, ConcurrentUseError: as `poll`.
         """
         checked = None if offsets is None else check_offsets(offsets)
-        with self._membership.turn:
-            return run(self._membership.commit(checked))
+        with self._reader.turn:
+            return run(self._reader.commit(checked))
 
     # Partitions and offsets
 
@@ -182,13 +182,13 @@ class Consumer(ConsumerView):
         Raises:
             StaleAssignmentError: one of them is not owned by this consumer.
         """
-        with self._membership.turn:
-            run(self._membership.pause(check_partitions(partitions)))
+        with self._reader.turn:
+            run(self._reader.pause(check_partitions(partitions)))
 
     def resume(self, *partitions: int) -> None:
         """Read these partitions again; without an argument, all of them."""
-        with self._membership.turn:
-            self._membership.resume(check_partitions(partitions))
+        with self._reader.turn:
+            self._reader.resume(check_partitions(partitions))
 
     def position(self, partition: int) -> int:
         """The offset of the next message it will see of a partition.
@@ -196,8 +196,8 @@ class Consumer(ConsumerView):
         Raises:
             StaleAssignmentError: the partition is not owned by this consumer.
         """
-        with self._membership.turn:
-            return run(self._membership.offsets(*check_partitions((partition,))))[1]
+        with self._reader.turn:
+            return run(self._reader.offsets(*check_partitions((partition,))))[1]
 
     def committed(self, partition: int) -> int:
         """The committed offset of a partition: all below it is completed.
@@ -205,13 +205,13 @@ class Consumer(ConsumerView):
         Raises:
             StaleAssignmentError: the partition is not owned by this consumer.
         """
-        with self._membership.turn:
-            return run(self._membership.offsets(*check_partitions((partition,))))[0]
+        with self._reader.turn:
+            return run(self._reader.offsets(*check_partitions((partition,))))[0]
 
     def lag(self) -> dict[int, int]:
         """By owned partition, how many messages are not completed yet."""
-        with self._membership.turn:
-            return run(self._membership.lag())
+        with self._reader.turn:
+            return run(self._reader.lag())
 
     def seek(self, partition: int, offset: int) -> int:
         """Move the group to an offset of a partition this consumer owns; as `MessageQueue.seek`.
@@ -227,8 +227,8 @@ class Consumer(ConsumerView):
             StaleAssignmentError: the partition is not owned by this consumer.
             InvalidOffsetError: out of range; the message names the range.
         """
-        with self._membership.turn:
-            return run(self._membership.seek(check_int("partition", partition, minimum=0), offset))
+        with self._reader.turn:
+            return run(self._reader.seek(check_int("partition", partition, minimum=0), offset))
 
     def seek_to_beginning(self, *partitions: int) -> dict[int, int]:
         """Go back to the first retained message; without an argument, of all owned partitions."""
@@ -249,12 +249,12 @@ class Consumer(ConsumerView):
             By partition, the offset it was moved to.
         """
         check_seconds("timestamp", timestamp)
-        with self._membership.turn:
-            return run(self._membership.seek_to_timestamp(check_partitions(partitions), timestamp))
+        with self._reader.turn:
+            return run(self._reader.seek_to_timestamp(check_partitions(partitions), timestamp))
 
     def _seek_each(self, partitions: tuple[int, ...], offset: int) -> dict[int, int]:
-        with self._membership.turn:
-            return run(self._membership.seek_each(check_partitions(partitions), offset))
+        with self._reader.turn:
+            return run(self._reader.seek_each(check_partitions(partitions), offset))
 
     # The end
 
@@ -271,7 +271,7 @@ class Consumer(ConsumerView):
         Raises:
             BrokerTimeoutError: no answer in time; it will leave nevertheless.
         """
-        run(self._membership.close(check_seconds("timeout", timeout)))
+        run(self._reader.close(check_seconds("timeout", timeout)))
 
     def __enter__(self) -> Self:
         return self
@@ -285,7 +285,7 @@ class Consumer(ConsumerView):
         self.close()
 
     async def __aenter__(self) -> AsyncConsumer:
-        return await AsyncConsumer(self._membership, self._keeps_alive).__aenter__()
+        return await AsyncConsumer(self._reader, self._keeps_alive).__aenter__()
 
     async def __aexit__(
         self,
@@ -293,4 +293,4 @@ class Consumer(ConsumerView):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await AsyncConsumer(self._membership, self._keeps_alive).close()
+        await AsyncConsumer(self._reader, self._keeps_alive).close()

@@ -48,6 +48,17 @@ class BrokerTimeoutError(DMQError, TimeoutError):
     """The time given ran out. The outcome is unknown: the call may still take effect."""
 
 
+class NotIdleError(BrokerTimeoutError):
+    """``wait_idle`` ended before all was completed; the message says what is left, and where.
+
+    Nothing was changed: wait again, for longer, or see why nobody handles it.
+    """
+
+
+class HandlerFailedError(DMQError):
+    """A handler raised something that ``wait_idle`` was not told to expect; it is the cause."""
+
+
 class ActorCrashedError(DMQError):
     """The actor failed while it handled this call, and was restarted with its state.
 

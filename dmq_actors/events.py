@@ -41,6 +41,9 @@ GROUP_DELETED: Final = "group.deleted"
 GROUP_REBALANCED: Final = "group.rebalanced"
 """A member joined or left. Keys: group, generation, members."""
 
+HANDLER_FAILED: Final = "handler.failed"
+"""The handler of a worker pool raised. Keys: group, topic, partition, offset, attempt."""
+
 MESSAGE_DUPLICATED: Final = "message.duplicated"
 """An exactly-once group skipped messages with known ids. Keys: group, partition, count."""
 
@@ -55,3 +58,6 @@ TOPIC_DELETED: Final = "topic.deleted"
 
 TOPIC_GROWING: Final = "topic.growing"
 """A topic without retention holds 1, 2, 4 … million messages. Keys: topic, messages."""
+
+WORKERS_STOPPED: Final = "workers.stopped"
+"""A worker pool ended by itself: a `SystemExit` of its handler, say. Keys: group, cause."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dmq_actors.config import GroupConfig, TopicConfig
+    from dmq_actors.messages import DeliveredMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +144,18 @@ class CloseReport:
     def clean(self) -> bool:
         """Whether every actor stopped in time."""
         return not self.still_running
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HandlerFailure:
+    """A handler of a worker pool raised.
+
+    * ``group_id``: the group of the pool.
+    * ``message``: what it was working at.
+    * ``error``: what it raised. The message was nacked with it, or given back when it was a
+      `SystemExit` or the like, which stops the pool.
+    """
+
+    group_id: str
+    message: DeliveredMessage
+    error: BaseException

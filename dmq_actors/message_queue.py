@@ -16,6 +16,7 @@ from dmq_actors._facade.clients import ClientCalls
 from dmq_actors._facade.deliveries import DeliveryCalls
 from dmq_actors._facade.groups import GroupCalls
 from dmq_actors._facade.topics import TopicCalls
+from dmq_actors._facade.workers import WorkerCalls
 from dmq_actors.errors import BrokerTimeoutError, InvalidTypeError
 from dmq_actors.redrive import redrive
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from dmq_actors.messages import Message, StoredMessage
 
 
-class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls, ClientCalls):
+class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls, ClientCalls, WorkerCalls):
     """An embedded message broker: topics, partitions, consumer groups, in this process.
 
     Use it as a context manager, or call `close`. A program that forgets both still exits at once.

@@ -19,6 +19,7 @@ from dmq_actors._actors.clock import SystemClock
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.directory import Directory
 from dmq_actors._actors.dispatcher import Dispatcher
+from dmq_actors._actors.failures import Failures
 from dmq_actors._actors.forks import fork_count, forked_error
 from dmq_actors._actors.log import log
 from dmq_actors._actors.promise import Promise, actor_thread
@@ -53,6 +54,7 @@ class Broker:
         self.clock: Clock = clock or cast("SystemClock", self._own_clock)
         self.directory = Directory()
         self.clients = Clients()
+        self.failures = Failures()
         self._dispatcher = Dispatcher(actor_threads)
         self.schedule = self._dispatcher.schedule
         self.coordinator = CoordinatorActor.spawn(self.directory, self.clock, self._dispatcher)

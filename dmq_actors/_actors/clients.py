@@ -30,24 +30,33 @@ class Client(Protocol):
 
 
 class Clients:
-    """The living clients of one broker. Thread-safe; it does not keep them alive."""
+    """The living clients of one broker. Thread-safe; it keeps those alive that are to be held."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: weakref.WeakSet[Client] = weakref.WeakSet()
+        self._held: set[Client] = set()
         self._ended = False
 
-    def add(self, client: Client, refuse: Callable[[], BaseException]) -> None:
-        """Note a new client; raises what `refuse` answers once the end has begun."""
+    def add(
+        self, client: Client, refuse: Callable[[], BaseException], *, hold: bool = False
+    ) -> None:
+        """Note a new client; raises what `refuse` answers once the end has begun.
+
+        One to `hold` lives until it is discarded: an event loop does not keep its tasks alive.
+        """
         with self._lock:
             if self._ended:
                 raise refuse()
             self._known.add(client)
+            if hold:
+                self._held.add(client)
 
     def discard(self, client: Client) -> None:
         """A client has ended by itself."""
         with self._lock:
             self._known.discard(client)
+            self._held.discard(client)
 
     def end(self, deadline: float) -> list[str]:
         """End all, rank by rank, until this monotonic time; answers what still runs."""

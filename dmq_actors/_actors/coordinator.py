@@ -156,9 +156,14 @@ class CoordinatorActor(BrokerActor):
         handle = self._directory.topics.get(name)
         if handle is None:
             handle = self._start_topic(name, topic.config.for_dead_letters())
+        self._router.batches += 1
         # One that outlived a topic of this name may have another number of partitions.
         target = handle.partitions[partition % len(handle.partitions)]
         return self._forward(target, PartitionActor.append, batch)
+
+    def batches_routed(self) -> int:
+        """How many batches were routed so far; what was sent before this call is among them."""
+        return self._router.batches
 
     # Groups
 

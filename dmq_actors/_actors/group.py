@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dmq_actors import events
 from dmq_actors._actors.burials import Burials
+from dmq_actors._actors.idle_watch import IdleWatch, lags
 from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.poll_service import PollService
@@ -65,6 +66,7 @@ class ConsumerGroupActor(SessionCalls):
         self._burials = Burials(
             state, partitions, store_dead_letter, clock, resume, self._polls.serve_owner
         )
+        self._idle = IdleWatch(state, self._all_bounds, resume, self._workers_wait)
         self._sessions = Sessions(state, clock, resume, self.expel)
         self._warned_at = float("-inf")
 
@@ -202,13 +204,10 @@ class ConsumerGroupActor(SessionCalls):
         return gather(partition.call(PartitionActor.bounds) for partition in self._partitions)
 
     def _lags(self, bounds: list[Bounds]) -> dict[int, int]:
-        return {
-            progress.partition: max(end - max(progress.committed, base), 0)
-            for progress, (base, end) in zip(self._state.partitions, bounds, strict=True)
-        }
+        return lags(self._state, bounds)
 
     def _describe(self, bounds: list[Bounds]) -> GroupInfo:
-        state, lags = self._state, self._lags(bounds)
+        state, behind = self._state, self._lags(bounds)
         return GroupInfo(
             group_id=state.group_id,
             topic=state.topic,
@@ -226,7 +225,7 @@ class ConsumerGroupActor(SessionCalls):
                     retrying=len(progress.retries.waiting),
                     held=progress.retries.held,
                     skipped_total=progress.skipped_total,
-                    lag=lags[progress.partition],
+                    lag=behind[progress.partition],
                 )
                 for progress in state.partitions
             ),
@@ -234,6 +233,19 @@ class ConsumerGroupActor(SessionCalls):
             dead_lettered_total=state.dead_lettered_total,
             restarts=self._restarts,
         )
+
+    def _workers_wait(self) -> bool:
+        return self._sessions.workers_wait()
+
+    def when_idle(self) -> Promise[None]:
+        """A promise that is kept once all is completed and no worker of a pool has anything."""
+        return self._idle.wait()
+
+    def _perform(self, message: Any) -> Any:
+        try:
+            return super()._perform(message)
+        finally:
+            self._idle.look()
 
     # Life
 
@@ -254,6 +266,7 @@ class ConsumerGroupActor(SessionCalls):
 
     def _on_restart(self) -> None:
         self._burials.restart()
+        self._idle.restart()
         self._polls.restart()
         self._sessions.restart()
 
@@ -261,6 +274,7 @@ class ConsumerGroupActor(SessionCalls):
         self._sessions.end_all(why)
         self._polls.stop(why)
         self._burials.stop(why)
+        self._idle.stop(why)
         return sum(progress.in_flight.total for progress in self._state.partitions)
 
     def _warn_unknown(self, consumer_id: str, now: float) -> None:

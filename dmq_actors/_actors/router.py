@@ -22,6 +22,8 @@ class Router:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._traffic: dict[str, Traffic] = {}
+        self.batches = 0
+        """How many were routed, dead letters included."""
 
     def add(self, topic: str, config: TopicConfig) -> None:
         """A topic was created: its turn begins at partition 0."""
@@ -45,6 +47,7 @@ class Router:
             )
         self._directory.check_current(topic)
         traffic = self._traffic[topic.name]
+        self.batches += 1
         partitions = batch.partitions
         if ROUND_ROBIN in partitions:
             partitions = traffic.deal(partitions)

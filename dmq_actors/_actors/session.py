@@ -36,6 +36,9 @@ class Session:
     max_poll_interval: float | None = None
     session_timeout: float | None = None
 
+    is_worker: bool = False
+    """Whether it polls whenever it has nothing to do, as the workers of a pool do."""
+
     assignment: Assignment = NOTHING
     """Written by the group at every rebalance."""
 

@@ -103,13 +103,13 @@ class SessionCalls(BrokerActor):
         if self._sessions.is_current(session):
             self._polls.dismiss(session.consumer_id)
 
-    def touch(self, session: Session) -> None:
-        """A consumer works through what it has polled."""
-        self._sessions.saw_working(session)
+    def touch(self, session: Session, at: float) -> None:
+        """A consumer worked through what it had polled, at this monotonic time."""
+        self._sessions.saw_working(session, at)
 
     def give_back(self, session: Session, messages: Sequence[DeliveredMessage]) -> None:
         """Undo deliveries: these messages were not looked at, and count as not delivered."""
-        self._sessions.saw_working(session)
+        self._sessions.saw(session.consumer_id)
         ours = [message for message in messages if self._state.progress_of(message) is not None]
         self._state.give_back(unstamp(ours, session.consumer_id))
         self._polls.serve_all()

@@ -88,6 +88,10 @@ class Sessions:
         """Those of these members that have a session."""
         return {consumer_id for consumer_id in consumer_ids if consumer_id in self._sessions}
 
+    def workers_wait(self) -> bool:
+        """Whether every worker of a pool waits for messages."""
+        return all(session.polls for session in self._sessions.values() if session.is_worker)
+
     # Signs of life
 
     def saw(self, consumer_id: str | None) -> None:
@@ -101,9 +105,10 @@ class Sessions:
         session.polls += 1
         promise.add_done_callback(partial(self._poll_ended, session))
 
-    def saw_working(self, session: Session) -> None:
-        """A member works through what it has polled: it is neither silent nor stuck."""
-        session.polled_at = session.seen_at = self._clock.monotonic()
+    def saw_working(self, session: Session, at: float) -> None:
+        """A member worked through what it had polled: it was neither silent nor stuck."""
+        session.polled_at = max(session.polled_at, at)
+        session.seen_at = max(session.seen_at, at)
 
     def restart(self) -> None:
         """A message of this actor was lost: it may have been the timer's."""

@@ -83,6 +83,11 @@ def check_seconds(what: str, value: object, *, above_zero: bool = False) -> floa
     return seconds
 
 
+def check_limit(what: str, seconds: object) -> float | None:
+    """A duration above 0, or None for no limit."""
+    return None if seconds is None else check_seconds(what, seconds, above_zero=True)
+
+
 def check_bool(what: str, value: object) -> bool:
     """True or False, and nothing that merely counts as such."""
     if not isinstance(value, bool):

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid4
 
-from dmq_actors._actors.membership import Listeners, Membership
+from dmq_actors._actors.membership import Listeners
+from dmq_actors._actors.reader import Reader
 from dmq_actors._actors.session import Session
-from dmq_actors._core.arguments import check_consumer_id, check_int, check_seconds
+from dmq_actors._core.arguments import check_consumer_id, check_int, check_limit
 from dmq_actors._facade.calls import BrokerCalls
 from dmq_actors.consumer import Consumer
 from dmq_actors.errors import InvalidTypeError
@@ -69,15 +70,9 @@ class ClientCalls(BrokerCalls):
             f"consumer-{str(uuid4())[:8]}"
             if consumer_id is None
             else check_consumer_id(consumer_id),
-            _limit("max_poll_interval", max_poll_interval),
-            _limit("session_timeout", session_timeout),
+            check_limit("max_poll_interval", max_poll_interval),
+            check_limit("session_timeout", session_timeout),
         )
         room = check_int("max_poll", max_poll, minimum=1)
-        membership = Membership(
-            self._broker, group_id, session, listeners, room, self._call_timeout
-        )
-        return Consumer(membership, self)
-
-
-def _limit(what: str, seconds: object) -> float | None:
-    return None if seconds is None else check_seconds(what, seconds, above_zero=True)
+        reader = Reader(self._broker, group_id, session, listeners, room, self._call_timeout)
+        return Consumer(reader, self)

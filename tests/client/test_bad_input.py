@@ -289,7 +289,7 @@ TABLES = {
     "group": (GROUP, lambda mq: mq.group_actor("g")),
     "partition": (PARTITION, lambda mq: mq.partition_actor("t", 0)),
     "consumer": (CONSUMER, lambda mq: mq.of_k),
-    "async_consumer": (CONSUMER, lambda mq: AsyncConsumer(mq.of_k._membership, mq)),
+    "async_consumer": (CONSUMER, lambda mq: AsyncConsumer(mq.of_k._reader, mq)),
 }
 
 

@@ -329,7 +329,7 @@ def test_what_a_rebalance_took_while_the_answer_was_on_its_way_is_not_returned(m
     """The answer is made by the group, and read later by the thread that polls."""
     fill(mq, 4, partitions=2)
     with mq.consumer("g") as a:
-        steps = a._membership.poll(None, 0.0)
+        steps = a._reader.poll(None, 0.0)
         for wanted, _ in iter(lambda: next(steps), None):
             messages = wanted.get(timeout=WATCHDOG)
             if messages:
@@ -605,7 +605,7 @@ def test_who_waits_in_a_poll_is_alive(manual_mq, clock):
     got = []
     with Crew() as crew:
         crew.start(lambda: got.extend(consumer.poll(timeout=None)))
-        while consumer._membership.session.polls == 0:
+        while consumer._reader.session.polls == 0:
             mq.list_topics()
         for _ in range(20):
             clock.advance(50.0)
