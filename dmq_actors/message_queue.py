@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, cast
 from dmq_actors._actors.broker import Broker
 from dmq_actors._actors.proxies import CoordinatorProxy, GroupProxy
 from dmq_actors._core.arguments import check_int, check_seconds
+from dmq_actors._facade.clients import ClientCalls
 from dmq_actors._facade.deliveries import DeliveryCalls
 from dmq_actors._facade.groups import GroupCalls
 from dmq_actors._facade.topics import TopicCalls
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from dmq_actors.messages import Message, StoredMessage
 
 
-class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls):
+class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls, ClientCalls):
     """An embedded message broker: topics, partitions, consumer groups, in this process.
 
     Use it as a context manager, or call `close`. A program that forgets both still exits at once.

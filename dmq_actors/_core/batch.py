@@ -111,6 +111,17 @@ def prepare(
     return batch
 
 
+def merge(batches: Sequence[Batch]) -> Batch:
+    """One batch of several that were prepared for the same topic, in order."""
+    return Batch(
+        [message for batch in batches for message in batch.messages],
+        [partition for batch in batches for partition in batch.partitions],
+        [size for batch in batches for size in batch.sizes],
+        copied=any(batch.copied for batch in batches),
+        named=any(batch.named for batch in batches),
+    )
+
+
 def _are_plain(messages: Sequence[Any]) -> bool:
     """Whether all messages can be stored as they are; one loop, for it is run by every publish."""
     for message in messages:
