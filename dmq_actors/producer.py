@@ -85,8 +85,8 @@ class Producer:
     ) -> SendFuture:
         """Send a message; its future comes at once.
 
-        The message is checked, copied and routed here, in the caller's thread, so what is wrong with
-        it is raised here. Waits only while ``max_in_flight`` messages are in flight, up to
+        The message is checked, copied and routed in the caller's thread, so what is wrong with it
+        is raised here. Waits only while ``max_in_flight`` messages are in flight, up to
         ``max_block`` seconds; in an event loop never. A Ctrl-C during the call leaves open whether
         the message was sent; it is stored once or not at all.
 
@@ -116,7 +116,9 @@ class Producer:
         return self._outbox.send(where, message, partition)
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Wait until all that was sent before is stored or has failed; failures stay in the futures.
+        """Wait until all that was sent before is stored or has failed.
+
+        Failures stay in their futures.
 
         In an event loop ``await`` the futures instead: this blocks the thread.
 

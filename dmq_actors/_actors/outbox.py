@@ -1,9 +1,9 @@
 """`Outbox`: what a producer has sent and the coordinator has not taken yet, and what is under way.
 
 A sender only appends to a list. When the list shall go, a *note* is put into the mailbox of the
-coordinator, and the coordinator takes all that is in the list by then. A note too many finds nothing
-and does no harm. So a Ctrl-C at any moment of a send neither loses nor doubles a message; what is
-sent first is taken first; and a publish that comes behind a note is stored behind it.
+coordinator, and the coordinator takes all that is in the list by then. A note too many finds
+nothing and does no harm. So a Ctrl-C at any moment of a send neither loses nor doubles a message;
+what is sent first is taken first; and a publish that comes behind a note is stored behind it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dmq_actors._actors.parcel import Entry, pack
 from dmq_actors._actors.promise import actor_thread
 from dmq_actors._actors.ref import closed_error
 from dmq_actors._actors.send_future import SendFuture
-from dmq_actors._core.batch import prepare
+from dmq_actors._core.batch import prepare_one
 from dmq_actors.errors import BrokerClosedError, DMQError, QueueFullError
 
 if TYPE_CHECKING:
@@ -108,15 +108,15 @@ class Outbox:
         if self._forks != fork_count():
             raise forked_error()
         handle = self._broker.directory.topic(topic)
-        batch = prepare(handle.config, (message,), partition)
+        ready = prepare_one(handle.config, message, partition)
         future = SendFuture(self)
-        if batch.copied:
+        if ready.copied:
             future._copied = True  # noqa: SLF001  # its other half
         last = _sent.by_topic.get(topic)
         if last is not self._weak:
             hand_over_before(topic)
             _sent.by_topic[topic] = self._weak
-        entry = Entry(future, handle, batch)
+        entry = Entry(future, handle, ready)
         try:
             if not self._put(entry):
                 self._put_when_there_is_room(entry)

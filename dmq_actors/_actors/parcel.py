@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.send_future import FINISHED
@@ -20,16 +22,15 @@ if TYPE_CHECKING:
     from dmq_actors._actors.promise import Promise
     from dmq_actors._actors.router import Router
     from dmq_actors._actors.send_future import SendFuture
-    from dmq_actors._core.batch import Batch
+    from dmq_actors._core.batch import Ready
 
 
-class Entry(NamedTuple):
-    """One message that was sent."""
+class Entry(msgspec.Struct, gc=False):
+    """One message that was sent, as it was made ready in the sender's thread."""
 
     future: SendFuture
     topic: TopicHandle
-    batch: Batch
-    """The message alone, as it was prepared in the sender's thread."""
+    ready: Ready
 
 
 class Parcel:
@@ -40,7 +41,7 @@ class Parcel:
     def __init__(self, outbox: Outbox, topic: TopicHandle, entries: list[Entry]) -> None:
         self._outbox = outbox
         self.topic = topic
-        self.batch = merge([entry.batch for entry in entries])
+        self.batch = merge(topic.config, [entry.ready for entry in entries])
         self.futures = [entry.future for entry in entries]
         self._unclaimed = set(range(len(entries)))
         self._unsettled = len(entries)
@@ -84,7 +85,7 @@ class Parcel:
                 future = self.futures[place]
                 if not isinstance(outcome, StoredMessage):
                     failed.append((future, outcome))
-                elif future.is_watched():
+                elif future.is_watched:
                     watched.append((future, outcome))
                 else:
                     future._result = outcome  # noqa: SLF001  # as set_result, with nobody to tell

@@ -4,7 +4,7 @@ A `concurrent.futures.Future`, so that everything made for those takes it. A con
 would cost more than all the rest of a send, and few futures are ever waited for: most are settled
 when somebody looks. So a future gets its condition when somebody asks for it before that.
 
-Sharing one condition among many futures would be cheaper still, and wrong: `concurrent.futures.wait`
+Sharing one condition among futures would be cheaper still, and wrong: `concurrent.futures.wait`
 locks futures in the order of their ids, so two threads would lock two shared conditions in opposite
 order. See decision 011.
 """
@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dmq_actors._actors.forks import forked_error
 from dmq_actors._actors.gate import LoopGate, ThreadGate
@@ -65,6 +64,8 @@ class SendFuture(Future[StoredMessage]):
     _exception: BaseException | None = None
     _copied = False
     _unread: UnreadFailures | None = None
+    is_watched = False
+    """Whether somebody has asked for its condition; guarded by the lock of the outbox."""
 
     def __init__(self, outbox: Outbox) -> None:
         # Not calling super: what it makes is made when somebody watches, see __getattr__.
@@ -75,8 +76,8 @@ class SendFuture(Future[StoredMessage]):
             raise AttributeError(f"a SendFuture has no {name!r}", name=name, obj=self)
         made = {"_condition": threading.Condition(), "_waiters": [], "_done_callbacks": []}
         with self._outbox.lock:  # or it could be settled meanwhile as one that nobody watches
-            if "_condition" not in self.__dict__:
-                self.__dict__.update(made)
+            if not self.is_watched:
+                self.__dict__.update(made, is_watched=True)
         return self.__dict__[name]
 
     # For the reader
@@ -180,13 +181,9 @@ class SendFuture(Future[StoredMessage]):
         # In the reader's thread, since copying a value may run code of the user's own. Two threads
         # that do it at the same time each get a copy nobody else has.
         if self._copied:
-            self._result = copy_out([self._stored()])[0]
+            self._result = copy_out([cast("StoredMessage", self._result)])[0]
             self._copied = False
-        return self._stored()
-
-    def _stored(self) -> StoredMessage:
-        assert self._result is not None
-        return self._result
+        return cast("StoredMessage", self._result)
 
     def _was_read(self) -> None:
         unread: UnreadFailures | None = self.__dict__.pop("_unread", None)
@@ -201,12 +198,6 @@ class SendFuture(Future[StoredMessage]):
         if self._exception is not None:
             return True, False, None, self._exception
         return True, False, self._read(), None
-
-    # For the outbox
-
-    def is_watched(self) -> bool:
-        """Whether somebody has asked for its condition; under the lock of the outbox."""
-        return "_condition" in self.__dict__
 
     def _invoke_callbacks(self) -> None:
         # Not as the base class does: a SystemExit in one must not keep the others from running.

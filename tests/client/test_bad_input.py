@@ -197,6 +197,25 @@ FACADE = {  # method: (arguments that are right, what is wrong by parameter)
     ),
     "group_actor": ({"group_id": "g"}, {"group_id": UNKNOWN_GROUP}),
     "close": ({}, {"timeout": BAD_TIMEOUT}),
+    "producer": (
+        {},
+        {
+            "topic": {"type": NOT_TEXT[1:], "value": UNKNOWN_TOPIC["value"]},
+            "linger": BAD_TIMEOUT,
+            "batch_size": {"type": NOT_INT, "value": [0, -1]},
+            "max_in_flight": {"type": NOT_INT, "value": [0, -1]},
+            "max_block": BAD_TIMEOUT,
+        },
+    ),
+}
+
+PRODUCER = {
+    "send": (
+        {"topic": "t", "message": Message("v")},
+        {name: FACADE["publish"][1][name] for name in ("topic", "message", "partition")},
+    ),
+    "flush": ({}, {"timeout": BAD_TIMEOUT}),
+    "close": ({}, {"timeout": BAD_TIMEOUT}),
 }
 
 
@@ -248,6 +267,7 @@ PARTITION = {
 
 TABLES = {
     "mq": (FACADE, lambda mq: mq),
+    "producer": (PRODUCER, lambda mq: mq.producer()),
     "coordinator": (COORDINATOR, lambda mq: mq.coordinator),
     "group": (GROUP, lambda mq: mq.group_actor("g")),
     "partition": (PARTITION, lambda mq: mq.partition_actor("t", 0)),
@@ -350,7 +370,7 @@ def test_bad_input_raises_a_typed_error_that_names_it_and_changes_nothing(
     for kind, wrong in parameters[parameter].items():
         for value in wrong:
             call = partial(getattr(get_target(mq), method), **{**arguments, parameter: value})
-            if owner != "mq":
+            if owner not in {"mq", "producer"}:
                 call = call().get  # bad input fails the promise, not the call
             fault = fault_of(call, kind, value)
             after = everything(mq)

@@ -20,7 +20,7 @@ IMPURE = {"pykka", "threading", "time", "structlog", "asyncio", "queue"}
 IMPURE |= {"_thread", "concurrent", "multiprocessing", "selectors", "sched", "signal", "socket"}
 IMPURE |= {"subprocess", "logging", "random", "uuid_utils", "os", "io"}
 VOCABULARY = ["messages", "errors", "config", "info", "events"]
-FACADE = ["message_queue", "redrive", "testing"]
+FACADE = ["message_queue", "producer", "redrive", "testing"]
 
 
 @cache
