@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dmq_actors._actors.directory import Directory
     from dmq_actors._actors.dispatcher import Dispatcher
     from dmq_actors._actors.outbox import Outbox
+    from dmq_actors._actors.parcel import Entry
     from dmq_actors._actors.partition import Bounds
     from dmq_actors._actors.ref import BrokerRef
     from dmq_actors._core.batch import Batch
@@ -145,9 +146,9 @@ class CoordinatorActor(BrokerActor):
         )
         return stored.map(partial(in_order, places))
 
-    def collect(self, outbox: Outbox) -> None:
+    def collect(self, outbox: Outbox, entries: list[Entry]) -> None:
         """Publish what a producer has sent; each message succeeds or fails by itself."""
-        for parcel in outbox.take():
+        for parcel in outbox.take(entries):
             parcel.publish(self._router)
 
     def store_dead_letter(

@@ -1,9 +1,10 @@
 """`Outbox`: what a producer has sent and the coordinator has not taken yet, and what is under way.
 
 A sender only appends to a list. When the list shall go, a *note* is put into the mailbox of the
-coordinator, and the coordinator takes all that is in the list by then. A note too many finds
+coordinator, and the coordinator takes all that is in that list by then. A note too many finds
 nothing and does no harm. So a Ctrl-C at any moment of a send neither loses nor doubles a message;
-what is sent first is taken first; and a publish that comes behind a note is stored behind it.
+what is sent first is taken first. When a thread goes on elsewhere (publish, another producer), the
+list is sealed as well: what is sent here after that must not be taken by a note from before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dmq_actors._actors.coordinator import CoordinatorActor
@@ -49,7 +51,7 @@ def hand_over_before(topic: str) -> None:
         found = _sent.by_topic.pop(topic, None)
         outbox = found() if found is not None else None
         if outbox is not None:
-            outbox.hand_over()
+            outbox.seal()
 
 
 class Outbox:
@@ -80,6 +82,7 @@ class Outbox:
         self._refusal: Callable[[], DMQError] | None = None
         self._open: list[Entry] = []
         self._noted: list[Entry] = []
+        self._sealed: list[list[Entry]] = []
         self._since = 0.0
         self._timer_is_set = False
         self._taken = 0
@@ -173,36 +176,45 @@ class Outbox:
         # The list is replaced when it is taken, so a note that was put for it says it all. It is
         # marked only afterwards: a second note is harmless, a missing one would not be.
         if waiting and self._noted is not waiting and not self.is_forked():
-            note = self._broker.coordinator.call(CoordinatorActor.collect, self)
-            note.add_done_callback(self._collected)
+            note = self._broker.coordinator.call(CoordinatorActor.collect, self, waiting)
+            note.add_done_callback(partial(self._collected, waiting))
             self._noted = waiting
+
+    def seal(self) -> None:
+        """As `hand_over`; and what is sent from now on goes into another list."""
+        waiting = self._open
+        self.hand_over()
+        with self.lock:
+            if waiting and waiting is self._open:
+                self._sealed.append(waiting)
+                self._taken += len(waiting)
+                self._open = []
 
     def hand_over_unattended(self) -> None:
         """As `hand_over`, where the garbage collector may have interrupted a thread of ours."""
         if not self.is_forked():
             self._broker.run_soon(self.hand_over)
 
-    def take(self) -> list[Parcel]:
-        """For the coordinator: all that was sent and not taken, by topic."""
+    def take(self, entries: list[Entry]) -> list[Parcel]:
+        """For the coordinator: what is in the list of a note, by topic."""
         with self.lock:
-            entries, self._open = self._open, []
+            if entries is self._open:
+                self._open = []
+                self._taken += len(entries)
+            else:  # it was sealed, or it was taken before and is empty
+                self._sealed = [other for other in self._sealed if other is not entries]
             parcels = pack(self, entries)
-            self._taken += len(entries)
             self.under_way.update(parcels)
             entries.clear()  # `_noted` may hold the list for long
         return parcels
 
-    def _collected(self, note: Promise[None]) -> None:
+    def _collected(self, entries: list[Entry], note: Promise[None]) -> None:
         try:
             note.peek()
         except DMQError as error:
-            with self.lock:
-                entries, self._open = self._open, []
-                parcels = pack(self, entries)
-                self._taken += len(entries)
-                if not isinstance(error, BrokerClosedError):  # the partitions answer for these
-                    parcels += self.under_way
-                self.under_way.update(parcels)
+            parcels = self.take(entries)
+            if not isinstance(error, BrokerClosedError):  # the partitions answer for what they have
+                parcels += self.under_way.copy()
             for parcel in parcels:
                 parcel.fail(error)
 
@@ -245,7 +257,8 @@ class Outbox:
         """The futures of all that was sent before now and is not settled."""
         with self.lock:
             futures = [future for parcel in self.under_way for future in parcel.futures]
-            futures += [entry.future for entry in self._open]
+            for entries in (*self._sealed, self._open):
+                futures += [entry.future for entry in entries]
         return [future for future in futures if not future.done()]
 
     def wait_until_settled(self, deadline: float) -> int:

@@ -23,6 +23,7 @@ from dmq_actors import (
     BrokerClosedError,
     BrokerForkedError,
     BrokerTimeoutError,
+    InvalidArgumentError,
     InvalidTypeError,
     Message,
     MessageQueue,
@@ -250,7 +251,7 @@ def test_what_is_wrong_with_a_message_is_raised_by_send(mq):
     mq.create_topic("t")
     with mq.producer("t") as producer:
         for wrong in ("no message", Message(1, key=7), Message(threading.Lock())):
-            with pytest.raises(ValueError):
+            with pytest.raises(InvalidArgumentError):
                 producer.send(wrong)
         assert producer.in_flight == 0
 
