@@ -1,4 +1,4 @@
-"""The figures of the clients, each as a ratio against what one would use instead, in the same run."""
+"""The figures of the clients, each as a ratio against what one would use instead."""
 
 from __future__ import annotations
 
