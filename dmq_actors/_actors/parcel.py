@@ -15,7 +15,7 @@ from dmq_actors.errors import DMQError
 from dmq_actors.messages import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from dmq_actors._actors.directory import TopicHandle
     from dmq_actors._actors.outbox import Outbox
@@ -38,7 +38,7 @@ class Parcel:
 
     __slots__ = ("_outbox", "_unclaimed", "_unsettled", "batch", "futures", "topic")
 
-    def __init__(self, outbox: Outbox, topic: TopicHandle, entries: list[Entry]) -> None:
+    def __init__(self, outbox: Outbox, topic: TopicHandle, entries: Sequence[Entry]) -> None:
         self._outbox = outbox
         self.topic = topic
         self.batch = merge(topic.config, [entry.ready for entry in entries])
@@ -116,8 +116,10 @@ class Parcel:
             future.set_exception(own)
 
 
-def pack(outbox: Outbox, entries: Iterable[Entry]) -> list[Parcel]:
+def pack(outbox: Outbox, entries: Sequence[Entry]) -> list[Parcel]:
     """One parcel for each topic, in the order in which they were sent to first."""
+    if len({entry.topic for entry in entries}) == 1:
+        return [Parcel(outbox, entries[0].topic, entries)]
     by_topic: dict[TopicHandle, list[Entry]] = {}
     for entry in entries:
         by_topic.setdefault(entry.topic, []).append(entry)
