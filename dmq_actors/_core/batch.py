@@ -131,7 +131,12 @@ def prepare_one(config: TopicConfig, message: Message, partition: int | None) ->
     if not _are_plain((message,)):
         ready = _ready(message, share=config.share_values)
         copied = not config.share_values and ready.value is not message.value
-    [where] = _route(config, (ready,), partition)
+    key, partitioner = ready.key, config.partitioner
+    if type(key) is str and key.isascii() and type(partitioner) is str and partition is None:
+        # The usual case, in half the time.
+        where = KEY_HASHES[partitioner](key.encode()) % config.num_partitions
+    else:
+        [where] = _route(config, (ready,), partition)
     size = 0 if config.retention_bytes is None else size_of(ready)
     return Ready(ready, where, size, copied, ready.message_id is not None)
 
