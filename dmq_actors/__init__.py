@@ -6,6 +6,7 @@ replay and lag, safe to call from any thread. Every partition and every group is
 
 from dmq_actors._actors.promise import Promise
 from dmq_actors._actors.proxies import CoordinatorProxy, GroupProxy, PartitionProxy
+from dmq_actors._actors.send_future import SendFuture
 from dmq_actors._core.dead_letters import DeadLetterHeader
 from dmq_actors.async_consumer import AsyncConsumer
 from dmq_actors.config import (
@@ -40,6 +41,7 @@ from dmq_actors.errors import (
     MessageTooLargeError,
     NotIdleError,
     OffsetLostError,
+    ProducerClosedError,
     QueueFullError,
     StaleAssignmentError,
     TopicExistsError,
@@ -58,6 +60,7 @@ from dmq_actors.info import (
 )
 from dmq_actors.message_queue import MessageQueue
 from dmq_actors.messages import DeliveredMessage, Headers, Message, StoredMessage
+from dmq_actors.producer import Producer
 from dmq_actors.workers import WorkerPool
 
 __version__ = "0.1.0"
@@ -103,9 +106,12 @@ __all__ = [
     "OnOffsetLost",
     "PartitionInfo",
     "PartitionProxy",
+    "Producer",
+    "ProducerClosedError",
     "Promise",
     "QueueFullError",
     "RetryOrder",
+    "SendFuture",
     "StaleAssignmentError",
     "StartFrom",
     "StoredMessage",

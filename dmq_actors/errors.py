@@ -70,6 +70,10 @@ class BlockingInActorError(DMQError, RuntimeError):
     """`Promise.get` was called on an actor's thread, where waiting could be for ever."""
 
 
+class ProducerClosedError(DMQError):
+    """This `Producer` was closed. The message was not sent; make a new one."""
+
+
 class QueueFullError(DMQError):
     """There is no room, and there was none within the time given. Nothing was stored."""
 

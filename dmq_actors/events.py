@@ -50,6 +50,9 @@ MESSAGE_DUPLICATED: Final = "message.duplicated"
 OFFSET_OUT_OF_RANGE: Final = "offset.out_of_range"
 """Retention removed unread messages. Keys: group, topic, partition, position, resumed_at."""
 
+PRODUCER_SEND_FAILED: Final = "producer.send_failed"
+"""Messages of a producer failed, and nobody looked at their futures. Keys: topic, error, count."""
+
 TOPIC_CREATED: Final = "topic.created"
 """Keys: topic, partitions."""
 

@@ -28,6 +28,8 @@ from dmq_actors.errors import DMQError
 from dmq_actors.info import CloseReport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dmq_actors._actors.clock import Clock
 
 _EXIT_TIMEOUT = 1.0
@@ -75,6 +77,10 @@ class Broker:
     def is_closed(self) -> bool:
         """Whether `close` has begun."""
         return self._closing
+
+    def run_soon(self, work: Callable[[], None]) -> None:
+        """Let the dispatcher run this; takes no lock, so a finalizer may call it."""
+        self._dispatcher.schedule(work)
 
     def close(self, timeout: float) -> CloseReport:
         """Stop everything within `timeout` seconds; a second caller waits as the first does."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from dmq_actors._actors.clock import Clock
     from dmq_actors._actors.directory import Directory
     from dmq_actors._actors.dispatcher import Dispatcher
+    from dmq_actors._actors.outbox import Outbox
+    from dmq_actors._actors.parcel import Entry
     from dmq_actors._actors.partition import Bounds
     from dmq_actors._actors.ref import BrokerRef
     from dmq_actors._core.batch import Batch
@@ -143,6 +145,11 @@ class CoordinatorActor(BrokerActor):
             for partition, (_, part) in parts.items()
         )
         return stored.map(partial(in_order, places))
+
+    def collect(self, outbox: Outbox, entries: list[Entry]) -> None:
+        """Publish what a producer has sent; each message succeeds or fails by itself."""
+        for parcel in outbox.take(entries):
+            parcel.publish(self._router)
 
     def store_dead_letter(
         self, topic: TopicHandle, partition: int, batch: Batch

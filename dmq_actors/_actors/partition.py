@@ -17,7 +17,7 @@ from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._core.batch import Batch
 from dmq_actors._core.scan import Fetched
 from dmq_actors._core.values import copy_out
-from dmq_actors.errors import InvalidTypeError
+from dmq_actors.errors import DMQError, InvalidTypeError
 from dmq_actors.info import PartitionInfo
 
 if TYPE_CHECKING:
@@ -75,6 +75,16 @@ class PartitionActor(BrokerActor):
         """As `append`, for a batch of one."""
         stored = self.append(batch)
         return stored.map(lambda kept: kept[0]) if isinstance(stored, Promise) else stored[0]
+
+    def append_each(self, batch: Batch) -> list[StoredMessage | DMQError]:
+        """As `append`, but a message that is refused does not keep the others out."""
+        try:
+            stored = self.append(batch)
+            return [*(stored.peek() if isinstance(stored, Promise) else stored)]
+        except DMQError as error:
+            if len(batch.messages) == 1:
+                return [error]
+            return [outcome for one in batch.chunks(1) for outcome in self.append_each(one)]
 
     def fetch(
         self,

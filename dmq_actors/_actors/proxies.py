@@ -14,6 +14,7 @@ import pykka
 
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.group import ConsumerGroupActor
+from dmq_actors._actors.outbox import hand_over_before
 from dmq_actors._actors.promise import Promise, gather
 from dmq_actors._core.arguments import check_bool, check_delivered
 from dmq_actors._core.batch import prepare
@@ -158,6 +159,7 @@ def route_one(
     """Prepare a message here and hand it to the coordinator; raises what is wrong with it."""
     handle = directory.topic(topic)
     batch = prepare(handle.config, (message,), partition)
+    hand_over_before(topic)
     return coordinator.call(CoordinatorActor.publish, handle, batch)
 
 
@@ -170,6 +172,7 @@ def route_many(
     """As `route_one`, for a batch; all of it or nothing passes."""
     handle = directory.topic(topic)
     batch = prepare(handle.config, messages)
+    hand_over_before(topic)
     if len(batch.messages) <= TURN_MESSAGES:
         return coordinator.call(CoordinatorActor.publish_many, handle, batch)
     stored = [

@@ -212,6 +212,25 @@ FACADE = {  # method: (arguments that are right, what is wrong by parameter)
         },
     ),
     "close": ({}, {"timeout": BAD_TIMEOUT}),
+    "producer": (
+        {},
+        {
+            "topic": {"type": NOT_TEXT[1:], "value": UNKNOWN_TOPIC["value"]},
+            "linger": BAD_TIMEOUT,
+            "batch_size": {"type": NOT_INT, "value": [0, -1]},
+            "max_in_flight": {"type": NOT_INT, "value": [0, -1]},
+            "max_block": BAD_TIMEOUT,
+        },
+    ),
+}
+
+PRODUCER = {
+    "send": (
+        {"topic": "t", "message": Message("v")},
+        {name: FACADE["publish"][1][name] for name in ("topic", "message", "partition")},
+    ),
+    "flush": ({}, {"timeout": BAD_TIMEOUT}),
+    "close": ({}, {"timeout": BAD_TIMEOUT}),
 }
 
 
@@ -285,6 +304,7 @@ CONSUMER = {
 
 TABLES = {
     "mq": (FACADE, lambda mq: mq),
+    "producer": (PRODUCER, lambda mq: mq.producer()),
     "coordinator": (COORDINATOR, lambda mq: mq.coordinator),
     "group": (GROUP, lambda mq: mq.group_actor("g")),
     "partition": (PARTITION, lambda mq: mq.partition_actor("t", 0)),
@@ -394,7 +414,7 @@ def test_bad_input_raises_a_typed_error_that_names_it_and_changes_nothing(
             call = partial(getattr(get_target(mq), method), **{**arguments, parameter: value})
             if owner == "async_consumer":
                 call = partial(asyncio.run, call())
-            elif owner not in ("mq", "consumer"):
+            elif owner not in ("mq", "consumer", "producer"):
                 call = call().get  # bad input fails the promise, not the call
             fault = fault_of(call, kind, value)
             after = everything(mq)

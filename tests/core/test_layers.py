@@ -20,7 +20,15 @@ IMPURE = {"pykka", "threading", "time", "structlog", "asyncio", "queue"}
 IMPURE |= {"_thread", "concurrent", "multiprocessing", "selectors", "sched", "signal", "socket"}
 IMPURE |= {"subprocess", "logging", "random", "uuid_utils", "os", "io"}
 VOCABULARY = ["messages", "errors", "config", "info", "events"]
-FACADE = ["message_queue", "redrive", "testing", "consumer", "async_consumer"]
+FACADE = [
+    "message_queue",
+    "redrive",
+    "testing",
+    "consumer",
+    "async_consumer",
+    "producer",
+    "workers",
+]
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import assert_type
 
 from dmq_actors import (
@@ -11,7 +12,9 @@ from dmq_actors import (
     GroupInfo,
     Message,
     MessageQueue,
+    Producer,
     Promise,
+    SendFuture,
     StoredMessage,
     TopicInfo,
 )
@@ -38,6 +41,16 @@ def facade(mq: MessageQueue) -> None:
     assert_type(mq.get_consumer_lag("g"), dict[int, int])
     assert_type(mq.redrive("t", repair=lambda message: message), list[StoredMessage])
     assert_type(mq.close(timeout=1.0), CloseReport)
+
+
+def producer(mq: MessageQueue) -> None:
+    with mq.producer("t", linger=0.1) as sender:
+        assert_type(sender, Producer)
+        future = sender.send(Message(1), partition=0)
+        assert_type(future, SendFuture)
+        assert_type(future.result(timeout=1.0), StoredMessage)
+        assert_type(future.exception(), BaseException | None)
+        assert_type(sender.close(timeout=1.0), int)
 
 
 def mistakes(mq: MessageQueue) -> None:
@@ -73,6 +86,9 @@ def proxies(mq: MessageQueue) -> None:
 
 
 async def awaited(mq: MessageQueue) -> None:
+    async with mq.producer() as sender:
+        assert_type(await sender.send(Message(1), topic="t"), StoredMessage)
+        assert_type(await asyncio.wrap_future(sender.send(Message(1), topic="t")), StoredMessage)
     assert_type(await mq.coordinator.publish("t", Message(1)), StoredMessage)
     assert_type(await mq.group_actor("g").poll("c", timeout=5.0), list[DeliveredMessage])
 
