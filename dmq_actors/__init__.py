@@ -45,6 +45,7 @@ from dmq_actors.errors import (
     UnknownTopicError,
 )
 from dmq_actors.info import (
+    ActorFailure,
     CloseReport,
     GroupInfo,
     GroupPartitionInfo,
@@ -62,6 +63,7 @@ __all__ = [
     "END",
     "AckResult",
     "ActorCrashedError",
+    "ActorFailure",
     "BlockingInActorError",
     "BrokerClosedError",
     "BrokerForkedError",

@@ -27,7 +27,12 @@ from dmq_actors.errors import DMQError
 from dmq_actors.info import CloseReport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dmq_actors._actors.clock import Clock
+    from dmq_actors._actors.filtered_mailbox import Filter
+    from dmq_actors._actors.scheduler import Scheduler
+    from dmq_actors.info import ActorFailure
 
 _EXIT_TIMEOUT = 1.0
 _ACTORS_SHARE = 0.25
@@ -41,7 +46,13 @@ class Broker:
     ``_closing``: calls are refused.
     """
 
-    def __init__(self, clock: Clock | None, actor_threads: int) -> None:
+    def __init__(
+        self,
+        clock: Clock | None,
+        actor_threads: int = 1,
+        scheduler: Scheduler | None = None,
+        new_filter: Callable[[Clock], Filter] | None = None,
+    ) -> None:
         self._own_clock = None if clock is not None else SystemClock()
         self._forks = fork_count()
         self._door = threading.Lock()
@@ -53,7 +64,11 @@ class Broker:
         self.clock: Clock = clock or cast("SystemClock", self._own_clock)
         self.directory = Directory()
         self.clients = Clients()
-        self._dispatcher = Dispatcher(actor_threads)
+        self._dispatcher = scheduler or Dispatcher(actor_threads)
+        self._dispatcher.bind(self.clock)
+        self._dispatcher.own(self._in_flight)
+        if new_filter is not None:
+            self._dispatcher.filters.append(new_filter(self.clock))
         self.coordinator = CoordinatorActor.spawn(self.directory, self.clock, self._dispatcher)
         _open_brokers.add(self)
 
@@ -77,6 +92,7 @@ class Broker:
         """Stop everything within `timeout` seconds; a second caller waits as the first does."""
         if self._forks != fork_count():
             return CloseReport()
+        self._dispatcher.check_caller()
         in_actor = getattr(actor_thread, "current", None) is not None
         started = time.monotonic()
         deadline = started if in_actor else started + timeout
@@ -123,11 +139,16 @@ class Broker:
             _open_brokers.discard(self)
         counts = {group: count for group, count in in_flight.items() if count}
         log.info(events.BROKER_CLOSED, in_flight=counts, still_running=still_running)
-        return CloseReport(counts, tuple(still_running))
+        return CloseReport(counts, tuple(still_running), self._dispatcher.failures.seen())
+
+    def take_actor_failures(self) -> list[ActorFailure]:
+        """What hit an actor and no caller was told, since the last call."""
+        return self._dispatcher.failures.take()
 
 
 @atexit.register
 def _close_at_exit() -> None:
     # A daemon thread that logs while the interpreter goes down can abort the process.
     for broker in list(_open_brokers):
-        broker.close(_EXIT_TIMEOUT)
+        with suppress(DMQError):  # one that only another thread may close has no threads
+            broker.close(_EXIT_TIMEOUT)

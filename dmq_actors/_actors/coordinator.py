@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from dmq_actors._actors.clock import Clock
     from dmq_actors._actors.directory import Directory
-    from dmq_actors._actors.dispatcher import Dispatcher
     from dmq_actors._actors.partition import Bounds
     from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._actors.scheduler import Scheduler
     from dmq_actors._core.batch import Batch
     from dmq_actors.config import GroupOptions, TopicOptions
     from dmq_actors.messages import StoredMessage
@@ -51,7 +51,7 @@ T = TypeVar("T")
 class CoordinatorActor(BrokerActor):
     """The one actor that knows all others."""
 
-    def __init__(self, directory: Directory, clock: Clock, dispatcher: Dispatcher) -> None:
+    def __init__(self, directory: Directory, clock: Clock, dispatcher: Scheduler) -> None:
         super().__init__("coordinator", dispatcher)
         self._directory = directory
         self._clock = clock

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dmq_actors import events
-from dmq_actors._actors.base import BrokerActor
 from dmq_actors._actors.burials import Burials
+from dmq_actors._actors.interventions import GroupInterventions
 from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.poll_service import PollService
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.dispatcher import Dispatcher
     from dmq_actors._actors.partition import Bounds
     from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._actors.scheduler import Scheduler
     from dmq_actors._core.batch import Batch
     from dmq_actors._core.group_state import GroupState
 
 _WARN_INTERVAL = 60.0
 
 
-class ConsumerGroupActor(BrokerActor):
+class ConsumerGroupActor(GroupInterventions):
     """The state of one consumer group; nobody else touches it."""
 
     def __init__(
@@ -51,7 +51,7 @@ class ConsumerGroupActor(BrokerActor):
         partitions: Sequence[BrokerRef[PartitionActor]],
         store_dead_letter: Callable[[int, Batch], Promise[Any]],
         clock: Clock,
-        dispatcher: Dispatcher,
+        dispatcher: Scheduler,
     ) -> None:
         super().__init__(f"group-{state.group_id}", dispatcher)
         self._state = state

@@ -394,6 +394,8 @@ def test_the_table_covers_every_public_method_with_arguments():
         *(("call_timeout", value) for value in (None, 0, *NOT_SECONDS, *BAD_SECONDS)),
         *(("actor_threads", value) for value in (0, -1, 65, *NOT_INT)),
         *(("clock", value) for value in (7, "clock", b"", [1], True)),
+        *(("scheduler", value) for value in (7, "scheduler", b"", [1], True)),
+        *(("faults", value) for value in (7, "faults", b"", [1], True)),
     ],
     ids=short,
 )

@@ -21,6 +21,9 @@ IMPURE |= {"_thread", "concurrent", "multiprocessing", "selectors", "sched", "si
 IMPURE |= {"subprocess", "logging", "random", "uuid_utils", "os", "io"}
 VOCABULARY = ["messages", "errors", "config", "info", "events"]
 FACADE = ["message_queue", "redrive", "testing"]
+FACADE += [
+    f"testing.{name}" for name in ("faults", "manual_clock", "pytest_plugin", "seeded_scheduler")
+]
 
 
 @cache
