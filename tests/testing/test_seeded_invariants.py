@@ -40,7 +40,7 @@ class Run:
             for producer in ("p", "q"):
                 message = Message(f"{producer}{number}", key=f"{producer}{number % 2}")
                 pending.append(mq.coordinator.publish("t", message))
-            polls = [self.group.poll(name, 4, timeout=0.5) for name in MEMBERS]
+            polls = [self.group.poll(name, 4, timeout=0.5) for name in (*MEMBERS, *MEMBERS)]
             if self.random.random() < 0.3:
                 self.toggle(self.random.choice(MEMBERS))
             for poll in polls:
@@ -63,10 +63,13 @@ class Run:
         assert owned == (list(range(PARTITIONS)) if self.members else [])
 
     def work_on(self, messages: list) -> None:
+        waiting = []
         for message in messages:
             self.delivered[message.key].append(message)
             success = self.random.random() < 0.8
-            result = self.group.acknowledge(message, success).get()
+            waiting.append((message, success, self.group.acknowledge(message, success)))
+        for message, success, acknowledged in waiting:
+            result = acknowledged.get()
             if result is AckResult.COMPLETED:
                 self.completed.append(message.value)
             elif result is AckResult.DEAD_LETTERED:
@@ -85,10 +88,13 @@ class Run:
             self.committed[place.partition] = place.committed_offset
 
     def drain(self) -> None:
-        while self.mq.get_group_info("g").lag:
+        for _ in range(10 * MESSAGES):  # time passes by itself, so a lost message would not hang
+            if not self.mq.get_group_info("g").lag:
+                return
             for name in sorted(self.members):
                 self.work_on(self.mq.poll("g", name, timeout=5.0))
             self.check()
+        pytest.fail(f"a message is lost: {self.mq.get_group_info('g')}")
 
     def check_end(self) -> None:
         everything = sorted(f"{p}{n}" for p in ("p", "q") for n in range(MESSAGES))
