@@ -113,7 +113,8 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls):
             timeout: seconds to wait for the threads to end.
 
         Returns:
-            What was left undone: messages in flight by group, threads that did not end in time.
+            What was left undone: messages in flight by group, threads that did not end in time;
+            and what hit an actor without a caller to tell, see `take_actor_failures`.
         """
         return self._broker.close(check_seconds("timeout", timeout))
 
