@@ -159,7 +159,7 @@ class BrokerActor(pykka.Actor):
                     del envelope  # hold nothing while idle
             except BaseException as error:  # noqa: BLE001  # from outside, between two messages
                 self._dispatcher.failures.note(self._name, "between two messages", error)
-                self._restart(repr(error))
+                self._restart(error)
             finally:
                 actor_thread.current = self._reply = None
         self._schedule()
@@ -174,7 +174,7 @@ class BrokerActor(pykka.Actor):
         except BaseException as error:  # noqa: BLE001  # a SystemExit must not stop other actors
             lost = f"{self._name} was hit by {error!r} and restarted; the outcome is unknown"
             self._report(message, reply, ActorCrashedError(lost))
-            self._restart(repr(error))
+            self._restart(error)
             return
         if reply is None or result is FORWARDED:
             return
@@ -230,8 +230,10 @@ class BrokerActor(pykka.Actor):
                 events.ACTOR_FAILED, actor=self._name, message=repr(message)[:200], exc_info=error
             )
 
-    def _restart(self, cause: str) -> None:
+    def _restart(self, hit_by: BaseException) -> None:
+        cause = repr(hit_by)
         self._restarts += 1
+        self._dispatcher.survived(hit_by)
         log.warning(events.ACTOR_RESTARTED, actor=self._name, cause=cause)
         # Which of these the lost message would have kept, nobody knows.
         self._default(

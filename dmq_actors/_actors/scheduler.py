@@ -57,6 +57,9 @@ class Scheduler(ABC):
     def own(self, promise: Promise[Any]) -> None:  # noqa: B027  # most have nothing to do
         """Let whoever waits for this promise do so in the way of this scheduler."""
 
+    def survived(self, error: BaseException) -> None:  # noqa: B027  # most have nothing to do
+        """An actor was hit by this, and goes on; in the thread that runs it."""
+
     def new_ref(self, actor: BrokerActor) -> BrokerRef[Any]:
         """The reference to a new actor."""
         return BrokerRef(actor)

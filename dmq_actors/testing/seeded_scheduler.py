@@ -89,6 +89,7 @@ class SeededScheduler(Scheduler):
         self.schedule = self._due.append
         self._clock: ManualClock | None = None
         self._owner = 0
+        self._interrupt: BaseException | None = None
         self._gates = _SeededGates(self)
         self.filters.append(self._note)
 
@@ -109,6 +110,9 @@ class SeededScheduler(Scheduler):
         if not self._due:
             return False
         self._due.pop(self._random.randrange(len(self._due)))()
+        if self._interrupt is not None:
+            interrupt, self._interrupt = self._interrupt, None
+            raise interrupt
         return True
 
     def run_until_idle(self) -> None:
@@ -188,6 +192,11 @@ class SeededScheduler(Scheduler):
     def own(self, promise: Promise[Any]) -> None:
         """See `Scheduler.own`."""
         promise.gates = self._gates
+
+    def survived(self, error: BaseException) -> None:
+        """A Ctrl-C, or the alarm of a test runner, was meant for this thread, not for the actor."""
+        if not isinstance(error, SystemExit):
+            self._interrupt = error
 
     def new_ref(self, actor: BrokerActor) -> BrokerRef[Any]:
         """See `Scheduler.new_ref`."""

@@ -181,6 +181,17 @@ def test_close_ends_the_callers_of_dropped_messages():
         lost.get()
 
 
+def test_a_ctrl_c_that_hits_an_actor_reaches_the_test(seeded, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dmq_actors._core.partition_log.PartitionLog.append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            seeded.publish("t", Message("m"))
+    assert seeded.publish("t", Message("m")).offset == 0
+
+
 # What it refuses
 
 
