@@ -51,6 +51,7 @@ from dmq_actors.errors import (
     UnknownTopicError,
 )
 from dmq_actors.info import (
+    ActorFailure,
     CloseReport,
     GroupInfo,
     GroupPartitionInfo,
@@ -71,6 +72,7 @@ __all__ = [
     "END",
     "AckResult",
     "ActorCrashedError",
+    "ActorFailure",
     "AsyncConsumer",
     "BlockingInActorError",
     "BrokerClosedError",

@@ -27,9 +27,9 @@ class ConsumerClosedError(DMQError):
 
 
 class ConcurrentUseError(DMQError, RuntimeError):
-    """Two threads, or two tasks, are in one `Consumer` at the same time. Nothing was done.
+    """Two threads, or two tasks, use what belongs to one at a time. Nothing was done.
 
-    Make one consumer for each.
+    Make one `Consumer` for each. A broker with a `SeededScheduler` belongs to one thread.
     """
 
 

@@ -130,15 +130,36 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ActorFailure:
+    """An actor was hit by an exception, and there was no caller to tell. All of it is text.
+
+    * ``actor``: its name, such as ``group-g``, ``partition-t-0``, ``coordinator``.
+    * ``message``: what it was handling.
+    * ``error``: the exception, and ``traceback`` where it comes from.
+    """
+
+    actor: str
+    message: str
+    error: str
+    traceback: str = field(default="", repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.actor} failed at {self.message}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
 class CloseReport:
     """What ``close`` did.
 
     * ``in_flight``: by group, how many messages were delivered and not completed.
     * ``still_running``: threads that did not end in time; empty when all went well.
+    * ``actor_failures``: what hit an actor and no caller was told, but for those that
+      ``take_actor_failures`` has answered; the last hundred.
     """
 
     in_flight: dict[str, int] = field(default_factory=dict)
     still_running: tuple[str, ...] = ()
+    actor_failures: tuple[ActorFailure, ...] = ()
 
     @property
     def clean(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from dmq_actors._actors.broker import Broker
 from dmq_actors._actors.proxies import CoordinatorProxy, GroupProxy
+from dmq_actors._actors.scheduler import Scheduler
 from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._facade.clients import ClientCalls
 from dmq_actors._facade.deliveries import DeliveryCalls
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dmq_actors._actors.clock import Clock
+    from dmq_actors._actors.filtered_mailbox import FaultSource
     from dmq_actors._actors.proxies import PartitionProxy
-    from dmq_actors.info import CloseReport
+    from dmq_actors.info import ActorFailure, CloseReport
     from dmq_actors.messages import Message, StoredMessage
 
 
@@ -39,6 +41,9 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls, ClientCalls, WorkerCal
         call_timeout: seconds that a call may take at most, besides the time it was told to wait.
             A healthy broker answers in microseconds; the bound is for the other days.
         clock: where time comes from; `dmq_actors.testing.ManualClock` in tests.
+        scheduler: what runs the actors; `dmq_actors.testing.SeededScheduler` in tests. None makes
+            threads of the broker's own.
+        faults: what shall go wrong in the actors; `dmq_actors.testing.Faults` in tests.
         actor_threads: threads that run the actors, 1 to 64. One is fastest wherever Python has its
             global lock; more can pay on free-threaded builds.
 
@@ -56,7 +61,13 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls, ClientCalls, WorkerCal
     """
 
     def __init__(
-        self, *, call_timeout: float = 30.0, clock: Clock | None = None, actor_threads: int = 1
+        self,
+        *,
+        call_timeout: float = 30.0,
+        clock: Clock | None = None,
+        scheduler: Scheduler | None = None,
+        faults: FaultSource | None = None,
+        actor_threads: int = 1,
     ) -> None:
         self._call_timeout = check_seconds("call_timeout", call_timeout, above_zero=True)
         if clock is not None and not all(
@@ -65,8 +76,15 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls, ClientCalls, WorkerCal
             raise InvalidTypeError(
                 f"a clock has time(), monotonic() and call_at(); found {type(clock).__name__}"
             )
+        if scheduler is not None and not isinstance(scheduler, Scheduler):
+            raise InvalidTypeError(
+                f"scheduler is a SeededScheduler or None, found {type(scheduler).__name__}"
+            )
+        if faults is not None and not callable(getattr(faults, "new_filter", None)):
+            raise InvalidTypeError(f"faults are a Faults or None, found {type(faults).__name__}")
         threads = check_int("actor_threads", actor_threads, minimum=1, maximum=64)
-        self._broker = Broker(clock, threads)
+        new_filter = faults.new_filter if faults is not None else None
+        self._broker = Broker(clock, threads, scheduler, new_filter)
         self._coordinator_proxy = CoordinatorProxy(self._broker.coordinator, self._broker.directory)
         weakref.finalize(self, self._broker.abandon).atexit = False
 
@@ -97,9 +115,26 @@ class MessageQueue(TopicCalls, GroupCalls, DeliveryCalls, ClientCalls, WorkerCal
             timeout: seconds to wait for the threads to end.
 
         Returns:
-            What was left undone: messages in flight by group, threads that did not end in time.
+            What was left undone: messages in flight by group, threads that did not end in time;
+            and what hit an actor without a caller to tell, see `take_actor_failures`.
         """
         return self._broker.close(check_seconds("timeout", timeout))
+
+    def take_actor_failures(self) -> list[ActorFailure]:
+        """What hit an actor and no caller was told, since the last call; the last hundred.
+
+        An actor goes on after a failure, and whoever waits for an answer gets the error. What an
+        actor does for nobody (a timer, a call with ``defer``) can only be logged, and noted here.
+        A healthy broker has no such failures. Works on a closed broker, too.
+
+        Example:
+            >>> mq = MessageQueue()
+            >>> mq.take_actor_failures()
+            []
+            >>> mq.close().actor_failures
+            ()
+        """
+        return self._broker.take_actor_failures()
 
     # Dead letters
 

@@ -130,7 +130,7 @@ class WorkerPool:
 
         What was fetched and not begun is given back, not counted as an attempt.
         """
-        self._broker.schedule(self._crew.stop)
+        self._broker.run_soon(self._crew.stop)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all workers have ended, for whatever reason; whether they have.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pykka
 import pytest
 
-from dmq_actors import MessageQueue
-from dmq_actors.testing import ManualClock
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from dmq_actors import MessageQueue
+    from dmq_actors.testing import ManualClock
 
 
 @pytest.fixture(autouse=True)
@@ -31,22 +31,20 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture
-def mq() -> Iterator[MessageQueue]:
-    """A broker on the system's clock."""
-    with MessageQueue(call_timeout=10.0) as queue:
-        yield queue
-    assert queue.close().clean
+def mq(message_queue_factory: Callable[..., MessageQueue]) -> MessageQueue:
+    """A broker on the system's clock; nothing may go wrong in it unseen, see the test kit."""
+    return message_queue_factory(call_timeout=10.0)
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock(manual_clock: ManualClock) -> ManualClock:
     """A clock that stands still until it is advanced."""
-    return ManualClock()
+    return manual_clock
 
 
 @pytest.fixture
-def manual_mq(clock: ManualClock) -> Iterator[MessageQueue]:
+def manual_mq(
+    message_queue_factory: Callable[..., MessageQueue], clock: ManualClock
+) -> MessageQueue:
     """A broker on the manual clock of the same test."""
-    with MessageQueue(call_timeout=10.0, clock=clock) as queue:
-        yield queue
-    assert queue.close().clean
+    return message_queue_factory(call_timeout=10.0, clock=clock)

@@ -16,11 +16,11 @@ import pykka
 from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr, _ActorStop
 
 from dmq_actors import events
-from dmq_actors._actors.dispatcher import TURN
+from dmq_actors._actors.filtered_mailbox import FilteredMailbox
 from dmq_actors._actors.log import log
 from dmq_actors._actors.mailbox import Mailbox
 from dmq_actors._actors.promise import Promise, actor_thread
-from dmq_actors._actors.ref import BrokerRef, Call, Resume, Stop
+from dmq_actors._actors.ref import Call, Resume, Stop
 from dmq_actors.errors import ActorCrashedError, DMQError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from pykka._actor import ActorInbox
 
-    from dmq_actors._actors.dispatcher import Dispatcher
+    from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._actors.scheduler import Scheduler
 
 A = TypeVar("A", bound="BrokerActor")
 P = ParamSpec("P")
@@ -39,23 +40,26 @@ FORWARDED = object()
 
 
 class BrokerActor(pykka.Actor):
-    """The base of our actors: a pykka actor that runs on a `Dispatcher`.
+    """The base of our actors: a pykka actor that runs on a `Scheduler`.
 
     Public methods are the protocol: they run one at a time, and are reached through
     `BrokerRef.call` and through pykka proxies alike. A method may return a `Promise`; the caller is
     answered when that is.
     """
 
-    def __init__(self, name: str, dispatcher: Dispatcher) -> None:
+    def __init__(self, name: str, dispatcher: Scheduler) -> None:
         super().__init__()
         self._name = name
         self._dispatcher = dispatcher
+        self._turn = dispatcher.turn
         self._restarts = 0
         self._running = threading.Lock()
         self._reply: Promise[Any] | None = None
         self._owed: set[Promise[Any]] = set()
+        if dispatcher.filters:
+            self.actor_inbox = cast("ActorInbox", FilteredMailbox(name, dispatcher.filters))
         self._mailbox = cast("Mailbox", self.actor_inbox)
-        self._actor_ref = BrokerRef(self)
+        self._actor_ref = dispatcher.new_ref(self)
 
     @classmethod
     def spawn(cls, *args: Any) -> BrokerRef[Self]:
@@ -147,14 +151,15 @@ class BrokerActor(pykka.Actor):
         with self._running:  # free, but for an actor that was scheduled once too often
             actor_thread.current = self
             try:
-                for _ in range(TURN):
+                for _ in range(self._turn):
                     envelope = self._mailbox.take()
                     if envelope is None:
                         return
                     self._handle(*envelope)
                     del envelope  # hold nothing while idle
             except BaseException as error:  # noqa: BLE001  # from outside, between two messages
-                self._restart(repr(error))
+                self._dispatcher.failures.note(self._name, "between two messages", error)
+                self._restart(error)
             finally:
                 actor_thread.current = self._reply = None
         self._schedule()
@@ -169,7 +174,7 @@ class BrokerActor(pykka.Actor):
         except BaseException as error:  # noqa: BLE001  # a SystemExit must not stop other actors
             lost = f"{self._name} was hit by {error!r} and restarted; the outcome is unknown"
             self._report(message, reply, ActorCrashedError(lost))
-            self._restart(repr(error))
+            self._restart(error)
             return
         if reply is None or result is FORWARDED:
             return
@@ -217,13 +222,18 @@ class BrokerActor(pykka.Actor):
                 self._ref.answer_gone(message, reply)
 
     def _report(self, message: Any, reply: Promise[Any] | None, error: BaseException) -> None:
-        if reply is None or not reply.fail(error) or not isinstance(error, DMQError | TypeError):
+        told = reply is not None and reply.fail(error)
+        if not told:
+            self._dispatcher.failures.note(self._name, message, error)
+        if not told or not isinstance(error, DMQError | TypeError):
             log.error(
                 events.ACTOR_FAILED, actor=self._name, message=repr(message)[:200], exc_info=error
             )
 
-    def _restart(self, cause: str) -> None:
+    def _restart(self, hit_by: BaseException) -> None:
+        cause = repr(hit_by)
         self._restarts += 1
+        self._dispatcher.survived(hit_by)
         log.warning(events.ACTOR_RESTARTED, actor=self._name, cause=cause)
         # Which of these the lost message would have kept, nobody knows.
         self._default(

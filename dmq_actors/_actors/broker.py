@@ -19,8 +19,8 @@ from dmq_actors._actors.clock import SystemClock
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.directory import Directory
 from dmq_actors._actors.dispatcher import Dispatcher
-from dmq_actors._actors.failures import Failures
 from dmq_actors._actors.forks import fork_count, forked_error
+from dmq_actors._actors.handler_failures import HandlerFailures
 from dmq_actors._actors.log import log
 from dmq_actors._actors.promise import Promise, actor_thread
 from dmq_actors._actors.ref import closed_error
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dmq_actors._actors.clock import Clock
+    from dmq_actors._actors.filtered_mailbox import Filter
+    from dmq_actors._actors.scheduler import Scheduler
+    from dmq_actors.info import ActorFailure
 
 _EXIT_TIMEOUT = 1.0
 _ACTORS_SHARE = 0.25
@@ -44,7 +47,13 @@ class Broker:
     ``_closing``: calls are refused.
     """
 
-    def __init__(self, clock: Clock | None, actor_threads: int) -> None:
+    def __init__(
+        self,
+        clock: Clock | None,
+        actor_threads: int = 1,
+        scheduler: Scheduler | None = None,
+        new_filter: Callable[[Clock], Filter] | None = None,
+    ) -> None:
         self._own_clock = None if clock is not None else SystemClock()
         self._forks = fork_count()
         self._door = threading.Lock()
@@ -56,9 +65,14 @@ class Broker:
         self.clock: Clock = clock or cast("SystemClock", self._own_clock)
         self.directory = Directory()
         self.clients = Clients()
-        self.failures = Failures()
-        self._dispatcher = Dispatcher(actor_threads)
-        self.schedule = self._dispatcher.schedule
+        self.failures = HandlerFailures()
+        self._dispatcher = scheduler or Dispatcher(actor_threads)
+        self.run_soon: Callable[[Callable[[], None]], None] = self._dispatcher.schedule
+        """Let the dispatcher run this; takes no lock, so finalizers and signal handlers may."""
+        self._dispatcher.bind(self.clock)
+        self._dispatcher.own(self._in_flight)
+        if new_filter is not None:
+            self._dispatcher.filters.append(new_filter(self.clock))
         self.coordinator = CoordinatorActor.spawn(self.directory, self.clock, self._dispatcher)
         _open_brokers.add(self)
 
@@ -78,14 +92,11 @@ class Broker:
         """Whether `close` has begun."""
         return self._closing
 
-    def run_soon(self, work: Callable[[], None]) -> None:
-        """Let the dispatcher run this; takes no lock, so a finalizer may call it."""
-        self._dispatcher.schedule(work)
-
     def close(self, timeout: float) -> CloseReport:
         """Stop everything within `timeout` seconds; a second caller waits as the first does."""
         if self._forks != fork_count():
             return CloseReport()
+        self._dispatcher.check_caller()
         in_actor = getattr(actor_thread, "current", None) is not None
         started = time.monotonic()
         deadline = started if in_actor else started + timeout
@@ -132,11 +143,16 @@ class Broker:
             _open_brokers.discard(self)
         counts = {group: count for group, count in in_flight.items() if count}
         log.info(events.BROKER_CLOSED, in_flight=counts, still_running=still_running)
-        return CloseReport(counts, tuple(still_running))
+        return CloseReport(counts, tuple(still_running), self._dispatcher.failures.seen())
+
+    def take_actor_failures(self) -> list[ActorFailure]:
+        """What hit an actor and no caller was told, since the last call."""
+        return self._dispatcher.failures.take()
 
 
 @atexit.register
 def _close_at_exit() -> None:
     # A daemon thread that logs while the interpreter goes down can abort the process.
     for broker in list(_open_brokers):
-        broker.close(_EXIT_TIMEOUT)
+        with suppress(DMQError):  # one that only another thread may close has no threads
+            broker.close(_EXIT_TIMEOUT)

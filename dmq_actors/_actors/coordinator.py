@@ -24,11 +24,7 @@ from dmq_actors._core.group_state import GroupState
 from dmq_actors._core.options import group_config, topic_config
 from dmq_actors._core.partition_log import PartitionLog
 from dmq_actors.config import Delivery, GroupConfig, StartFrom, TopicConfig
-from dmq_actors.errors import (
-    DMQError,
-    GroupExistsError,
-    TopicExistsError,
-)
+from dmq_actors.errors import DMQError, GroupExistsError, TopicExistsError
 from dmq_actors.info import PartitionInfo, TopicInfo
 
 if TYPE_CHECKING:
@@ -36,11 +32,11 @@ if TYPE_CHECKING:
 
     from dmq_actors._actors.clock import Clock
     from dmq_actors._actors.directory import Directory
-    from dmq_actors._actors.dispatcher import Dispatcher
     from dmq_actors._actors.outbox import Outbox
     from dmq_actors._actors.parcel import Entry
     from dmq_actors._actors.partition import Bounds
     from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._actors.scheduler import Scheduler
     from dmq_actors._core.batch import Batch
     from dmq_actors.config import GroupOptions, TopicOptions
     from dmq_actors.messages import StoredMessage
@@ -53,7 +49,7 @@ T = TypeVar("T")
 class CoordinatorActor(BrokerActor):
     """The one actor that knows all others."""
 
-    def __init__(self, directory: Directory, clock: Clock, dispatcher: Dispatcher) -> None:
+    def __init__(self, directory: Directory, clock: Clock, dispatcher: Scheduler) -> None:
         super().__init__("coordinator", dispatcher)
         self._directory = directory
         self._clock = clock

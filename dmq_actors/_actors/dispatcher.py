@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 from dmq_actors import events
 from dmq_actors._actors.log import log
+from dmq_actors._actors.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TURN = 64
-"""Messages an actor may handle before the others get their turn."""
 
-
-class Dispatcher:
+class Dispatcher(Scheduler):
     """A run queue and the threads that serve it. Thread-safe.
 
     Args:
@@ -30,10 +28,9 @@ class Dispatcher:
     """
 
     def __init__(self, threads: int = 1) -> None:
+        super().__init__()
         self._due: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self.schedule: Callable[[Callable[[], None]], None] = self._due.put
-        """Let an actor run when its turn comes. A function in C: no signal can halve it."""
-
+        self.schedule = self._due.put
         self._threads = [
             threading.Thread(target=self._work, name=f"dmq-dispatcher-{number}", daemon=True)
             for number in range(threads)
@@ -62,6 +59,7 @@ class Dispatcher:
                     return
                 run()
             except BaseException as error:  # noqa: BLE001  # thrown into this thread from outside
+                self.failures.note("dispatcher", run, error)
                 log.error(
                     events.ACTOR_FAILED, actor="dispatcher", message=repr(run), exc_info=error
                 )

@@ -1,46 +1,40 @@
-"""`Failures`: what handlers raised, until somebody looks at it."""
+"""`ActorFailures`: what went wrong in the actors of a broker, and no caller was told."""
 
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any
 
-from dmq_actors._actors.promise import Promise
+from dmq_actors.info import ActorFailure
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dmq_actors.info import HandlerFailure
-
-KEPT = 1000
-"""How many are kept at most; a program that never looks does not grow."""
+_KEPT = 100
 
 
-class Failures:
-    """The failures of all worker pools of one broker, the latest ones. Thread-safe."""
+class ActorFailures:
+    """The last hundred failures, as texts: an exception keeps its frames alive. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: deque[HandlerFailure] = deque(maxlen=KEPT)
-        self._next: Promise[None] = Promise()
+        self._noted: deque[ActorFailure] = deque(maxlen=_KEPT)
 
-    def record(self, failure: HandlerFailure) -> None:
-        """A handler has failed."""
+    def note(self, actor: str, message: Any, error: BaseException) -> None:
+        """An actor was hit by this while it handled this message."""
+        failure = ActorFailure(
+            actor, repr(message)[:200], repr(error), "".join(traceback.format_exception(error))
+        )
         with self._lock:
-            self._kept.append(failure)
-            waiting, self._next = self._next, Promise()
-        waiting.resolve()
+            self._noted.append(failure)
 
-    def take(self, wanted: Callable[[HandlerFailure], bool]) -> list[HandlerFailure]:
-        """Remove and return those that are wanted, in order."""
+    def seen(self) -> tuple[ActorFailure, ...]:
+        """Those that nobody has taken."""
         with self._lock:
-            taken = [failure for failure in self._kept if wanted(failure)]
-            for failure in taken:
-                self._kept.remove(failure)
-        return taken
+            return tuple(self._noted)
 
-    def next(self) -> Promise[None]:
-        """A promise that is kept when the next handler fails."""
+    def take(self) -> list[ActorFailure]:
+        """Those that nobody has taken; the next call answers later ones only."""
         with self._lock:
-            return self._next
+            taken = list(self._noted)
+            self._noted.clear()
+            return taken

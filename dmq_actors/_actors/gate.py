@@ -55,3 +55,17 @@ class LoopGate:
     def _set(self) -> None:
         if not self.opened.done():
             self.opened.set_result(None)
+
+
+class Gates:
+    """Makes the gates at which the readers of a promise wait; others wait in another way."""
+
+    __slots__ = ()
+
+    def for_thread(self) -> ThreadGate:
+        """A gate for the calling thread."""
+        return ThreadGate()
+
+    def for_loop(self, loop: asyncio.AbstractEventLoop) -> LoopGate:
+        """A gate for a coroutine of this loop."""
+        return LoopGate(loop)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from dmq_actors import events
 from dmq_actors._actors.burials import Burials
 from dmq_actors._actors.idle_watch import IdleWatch, lags
+from dmq_actors._actors.interventions import GroupInterventions
 from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.poll_service import PollService
 from dmq_actors._actors.promise import Promise, gather
-from dmq_actors._actors.session_calls import SessionCalls
 from dmq_actors._actors.sessions import Sessions
 from dmq_actors._core.arguments import (
     check_bool,
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.dispatcher import Dispatcher
     from dmq_actors._actors.partition import Bounds
     from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._actors.scheduler import Scheduler
     from dmq_actors._actors.session import Assignment, Session
     from dmq_actors._core.batch import Batch
     from dmq_actors._core.group_state import GroupState
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _WARN_INTERVAL = 60.0
 
 
-class ConsumerGroupActor(SessionCalls):
+class ConsumerGroupActor(GroupInterventions):
     """The state of one consumer group; nobody else touches it."""
 
     def __init__(
@@ -55,7 +55,7 @@ class ConsumerGroupActor(SessionCalls):
         partitions: Sequence[BrokerRef[PartitionActor]],
         store_dead_letter: Callable[[int, Batch], Promise[Any]],
         clock: Clock,
-        dispatcher: Dispatcher,
+        dispatcher: Scheduler,
     ) -> None:
         super().__init__(f"group-{state.group_id}", dispatcher)
         self._state = state
@@ -88,9 +88,7 @@ class ConsumerGroupActor(SessionCalls):
         Raises:
             UnknownConsumerError: the group has no such member.
         """
-        changed = self._state.remove_member(check_consumer_id(consumer_id))
-        self._end_session(consumer_id, "somebody called remove_consumer")
-        return self._rebalanced(changed)
+        return self._remove(check_consumer_id(consumer_id), "somebody called remove_consumer")
 
     # Reading
 

@@ -16,6 +16,7 @@ def settle_when_all_are(joint: Promise[list[Any]], waited_for: list[Promise[Any]
     if not waited_for:
         joint.resolve([])
         return
+    joint.gates = waited_for[0].gates
     lock = threading.Lock()
     missing = len(waited_for)
 

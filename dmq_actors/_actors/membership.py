@@ -78,9 +78,9 @@ class Membership:
         # Both may happen where no lock can be taken, so they only put something into a queue.
         expel = partial(_expel, self.group.ref, session)
         died = partial(expel, "its thread has ended")
-        self._watch = ThreadWatch(partial(broker.schedule, died))
+        self._watch = ThreadWatch(partial(broker.run_soon, died))
         unclosed = partial(expel, "it was garbage-collected without having been closed")
-        self._finalizer = weakref.finalize(self, broker.schedule, unclosed)
+        self._finalizer = weakref.finalize(self, broker.run_soon, unclosed)
         self._finalizer.atexit = False
         self._is_member = False
         self._joined = self.group.ref.call(ConsumerGroupActor.join, session)

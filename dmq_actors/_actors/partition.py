@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.dispatcher import Dispatcher
+    from dmq_actors._actors.scheduler import Scheduler
     from dmq_actors._core.partition_log import PartitionLog
     from dmq_actors._core.scan import Range
     from dmq_actors.messages import StoredMessage
@@ -40,7 +40,7 @@ class Bounds(NamedTuple):
 class PartitionActor(BrokerActor):
     """The log of one partition; nobody else touches it."""
 
-    def __init__(self, log: PartitionLog, clock: Clock, dispatcher: Dispatcher) -> None:
+    def __init__(self, log: PartitionLog, clock: Clock, dispatcher: Scheduler) -> None:
         super().__init__(f"partition-{log.topic}-{log.partition}", dispatcher)
         self._log = log
         self._clock = clock

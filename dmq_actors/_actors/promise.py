@@ -19,7 +19,7 @@ import pykka
 from dmq_actors import events
 from dmq_actors._actors.abandonment import Abandonment
 from dmq_actors._actors.forks import fork_count, forked_error
-from dmq_actors._actors.gate import LoopGate, ThreadGate
+from dmq_actors._actors.gate import Gates
 from dmq_actors._actors.joint import settle_when_all_are
 from dmq_actors._actors.log import log
 from dmq_actors.errors import BlockingInActorError, BrokerClosedError, BrokerTimeoutError
@@ -43,6 +43,7 @@ class Promise(pykka.Future[T]):
     """
 
     _get_hook: Any = None
+    gates: Gates = Gates()
 
     def __init__(self) -> None:
         # Not calling super: pykka's attributes have class-level defaults here, and a publish that
@@ -101,7 +102,7 @@ class Promise(pykka.Future[T]):
             self._run(partial(callback, self))
 
     def __await__(self) -> Generator[Any, None, T]:
-        gate = LoopGate(asyncio.get_running_loop())
+        gate = self.gates.for_loop(asyncio.get_running_loop())
         if self._subscribe(gate.open):
             try:
                 yield from gate.opened
@@ -114,6 +115,7 @@ class Promise(pykka.Future[T]):
     def map(self, func: Callable[[T], R]) -> Promise[R]:
         """A promise of ``func(answer)``; `func` runs in the thread that reads it."""
         mapped: Promise[R] = Promise()
+        mapped.gates = self.gates
         mapped.when_abandoned(self.abandon)
         self.add_done_callback(lambda done: mapped._read_later(done, func))
         return mapped
@@ -233,7 +235,7 @@ class Promise(pykka.Future[T]):
             del self, error  # else the traceback keeps this promise and its answer alive
 
     def _wait(self, timeout: float | None) -> None:
-        gate = ThreadGate()
+        gate = self.gates.for_thread()
         if not self._subscribe(gate.open):
             return
         try:

@@ -134,6 +134,8 @@ class GroupProxy(pykka.ActorProxy[ConsumerGroupActor]):
         seek = proxy_method(ConsumerGroupActor.seek)
         lag = proxy_method(ConsumerGroupActor.lag)
         info = proxy_method(ConsumerGroupActor.info)
+        expire_member = proxy_method(ConsumerGroupActor.expire_member)
+        force_rebalance = proxy_method(ConsumerGroupActor.force_rebalance)
 
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ more is refused, also when there is a new one of its id.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dmq_actors import events
 from dmq_actors._actors.base import BrokerActor
@@ -53,28 +54,25 @@ class SessionCalls(BrokerActor):
         """Let a consumer leave; what it was given and did not look at counts as not delivered."""
         if self._sessions.is_current(session):
             self._state.give_back(unstamp(unseen, session.consumer_id))
-            self._remove(session, "it was closed")
+            self._remove(session.consumer_id, "it was closed")
 
     def expel(self, session: Session, cause: str) -> None:
         """Take its membership from a consumer that does not work any more."""
         if self._sessions.is_current(session):
             group, consumer = self._state.group_id, session.consumer_id
             log.warning(events.CONSUMER_EXPELLED, group=group, consumer=consumer, cause=cause)
-            self._remove(session, cause)
+            self._remove(consumer, cause)
 
-    def _remove(self, session: Session, cause: str) -> None:
-        changed = self._state.remove_member(session.consumer_id)
-        self._end_session(session.consumer_id, cause)
-        self._rebalanced(changed)
-
-    def _end_session(self, consumer_id: str, cause: str) -> None:
+    def _remove(self, consumer_id: str, cause: str) -> dict[str, list[int]]:
         """A member is one no more: its polls end, and its consumer object will know why."""
+        changed = self._state.remove_member(consumer_id)
         why = partial(expelled_error, self._state.group_id, consumer_id, cause)
         self._sessions.end(consumer_id, why)
         self._polls.dismiss(consumer_id)
+        return self._rebalanced(changed)
 
-    def _rebalanced(self, changed: set[str]) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _rebalanced(self, changed: set[str]) -> dict[str, list[int]]: ...
 
     # Reading
 

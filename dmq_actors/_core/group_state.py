@@ -96,6 +96,18 @@ class GroupState:
         del self._turns[consumer_id]
         return self._rebalance([member for member in self.assignment if member != consumer_id])
 
+    def reassign(self) -> set[str]:
+        """Take all partitions away and deal them out anew to the same members, for tests.
+
+        As if all had left and come back at once: one new generation, and what was in flight is
+        delivered again. Answers who owns something.
+        """
+        for partition in self.owners:
+            self.partitions[partition].release()
+        self.owners = {}
+        self._rebalance(list(self.assignment))
+        return set(self.owners.values())
+
     def check_member(self, consumer_id: str) -> None:
         """Refuse an id that is not a member."""
         if consumer_id not in self.assignment:

@@ -162,6 +162,7 @@ def test_defer_asks_for_no_answer_and_its_errors_are_logged(mq, coordinator, cap
     assert mq.list_topics() == ["t"]
     failed = [record for record in caplog.records if record.dmq["event"] == "actor.failed"]
     assert len(failed) == 1
+    assert [failure.actor for failure in mq.take_actor_failures()] == ["coordinator"]
 
 
 def test_the_coordinator_is_the_same_proxy_each_time(mq):

@@ -12,7 +12,8 @@ from support import WATCHDOG, Crew
 
 from dmq_actors import DMQError
 from dmq_actors._actors.base import BrokerActor
-from dmq_actors._actors.dispatcher import TURN, Dispatcher
+from dmq_actors._actors.dispatcher import Dispatcher
+from dmq_actors._actors.scheduler import TURN
 
 
 @pytest.fixture

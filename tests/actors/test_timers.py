@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from functools import partial
 
 import pytest
 from support import WATCHDOG, Crew, all_at_once
@@ -219,6 +220,34 @@ def test_a_clock_that_was_never_used_closes():
 
 
 # ManualClock
+
+
+def test_the_manual_clock_goes_to_the_next_timer_and_no_further():
+    clock, fired = ManualClock(time=1_000.0), []
+    for due in (0.3, 0.1, 0.1, 0.2):
+        clock.call_at(due, partial(fired.append, due))
+    clock.call_at(0.05, fired.clear).cancel()
+    assert clock.next_timer() == 0.1
+    assert clock.advance_to_next_timer()
+    assert (fired, clock.monotonic(), clock.time()) == ([0.1, 0.1], 0.1, 1_000.1)
+    assert clock.advance_to_next_timer()
+    assert clock.advance_to_next_timer()
+    assert (fired, clock.monotonic()) == ([0.1, 0.1, 0.2, 0.3], 0.3)
+
+
+def test_without_a_timer_the_manual_clock_stays():
+    clock = ManualClock()
+    assert clock.next_timer() is None
+    assert not clock.advance_to_next_timer()
+    assert clock.monotonic() == 0.0
+
+
+def test_a_timer_that_is_overdue_fires_without_time_going_back():
+    clock, fired = ManualClock(), []
+    clock.advance(5.0)
+    clock.call_at(1.0, partial(fired.append, "late"))
+    assert clock.advance_to_next_timer()
+    assert (fired, clock.monotonic()) == (["late"], 5.0)
 
 
 def test_a_manual_clock_stands_still_until_it_is_advanced():

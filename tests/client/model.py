@@ -43,6 +43,7 @@ class Cell:
 
     state: str = AHEAD
     attempt: int = 0
+    epoch: int = 0  # as delivered; after a seek the attempts begin at 1 again
     failures: int = 0
     due: float = 0.0
     owner: str = ""
@@ -125,7 +126,8 @@ class ModelGroup:
         return (cell.state in {FLYING, WAITING} or (cell.state == SKIPPED and cell.owner)) and (
             cell.attempt,
             cell.generation,
-        ) == (message.delivery_attempt, message.generation)
+            cell.epoch,
+        ) == (message.delivery_attempt, message.generation, message.epoch)
 
     def ack(self, message):
         if self.delivery == "at_most_once":

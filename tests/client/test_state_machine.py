@@ -204,6 +204,7 @@ class Broker(RuleBasedStateMachine):
             assert message.generation == model.generation
             attempt = model.deliver(consumer, message.partition, message.offset)
             assert message.delivery_attempt == attempt
+            model.cells[message.partition][message.offset].epoch = message.epoch
             self.delivered.append((group, model, message))
         return polled
 

@@ -29,6 +29,9 @@ FACADE = [
     "producer",
     "workers",
 ]
+FACADE += [
+    f"testing.{name}" for name in ("faults", "manual_clock", "pytest_plugin", "seeded_scheduler")
+]
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import assert_type
 
 from dmq_actors import (
     AckResult,
+    ActorFailure,
     CloseReport,
     DeliveredMessage,
     GroupInfo,
@@ -17,6 +18,14 @@ from dmq_actors import (
     SendFuture,
     StoredMessage,
     TopicInfo,
+)
+from dmq_actors.testing import (
+    FaultRule,
+    Faults,
+    ManualClock,
+    SeededScheduler,
+    expire_member,
+    force_rebalance,
 )
 
 
@@ -40,7 +49,9 @@ def facade(mq: MessageQueue) -> None:
     assert_type(mq.acknowledge("g", polled[0], success=False, error=ValueError()), AckResult)
     assert_type(mq.get_consumer_lag("g"), dict[int, int])
     assert_type(mq.redrive("t", repair=lambda message: message), list[StoredMessage])
+    assert_type(mq.take_actor_failures(), list[ActorFailure])
     assert_type(mq.close(timeout=1.0), CloseReport)
+    assert_type(mq.close().actor_failures, tuple[ActorFailure, ...])
 
 
 def producer(mq: MessageQueue) -> None:
@@ -91,6 +102,18 @@ async def awaited(mq: MessageQueue) -> None:
         assert_type(await asyncio.wrap_future(sender.send(Message(1), topic="t")), StoredMessage)
     assert_type(await mq.coordinator.publish("t", Message(1)), StoredMessage)
     assert_type(await mq.group_actor("g").poll("c", timeout=5.0), list[DeliveredMessage])
+
+
+def test_kit(clock: ManualClock, faults: Faults) -> None:
+    mq = MessageQueue(scheduler=SeededScheduler(7), clock=clock, faults=faults)
+    rule = faults.fail("group-*", "poll", error=OSError())
+    assert_type(rule, FaultRule)
+    assert_type(rule.hits, int)
+    assert_type(faults.delay("*", "*", seconds=1, times=None), FaultRule)
+    assert_type(clock.advance_to_next_timer(), bool)
+    assert_type(expire_member(mq, "g", "c"), dict[str, list[int]])
+    assert_type(force_rebalance(mq, "g"), dict[str, list[int]])
+    faults.fail("group-*", "poll")  # type: ignore[call-arg]  # with which error?
 
 
 def immutability(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""For tests of programs that use the broker."""
+"""`ManualClock`: time as an input of tests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from dmq_actors._actors.clock import Timer, TimerQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-__all__ = ["ManualClock"]
 
 
 class ManualClock:
@@ -70,6 +68,29 @@ class ManualClock:
             due = self._timers.pop_due(self._monotonic)
         for timer in due:
             timer.fire()
+
+    def next_timer(self) -> float | None:
+        """When the next timer is due, on the monotonic clock; None if there is none."""
+        with self._lock:
+            return self._timers.next_due()
+
+    def advance_to_next_timer(self) -> bool:
+        """Let time pass until the next timer is due, and fire it with all that are due then.
+
+        Returns:
+            False, and no time has passed, if there is no timer: nothing waits for time to pass.
+        """
+        with self._lock:
+            due = self._timers.next_due()
+            if due is None:
+                return False
+            due = max(due, self._monotonic)
+            self._wall += due - self._monotonic
+            self._monotonic = due  # exactly: a sum of floats could stay just below
+            timers = self._timers.pop_due(due)
+        for timer in timers:
+            timer.fire()
+        return True
 
     def set_time(self, time: float) -> None:
         """Let the wall clock jump, as an operator or NTP does; the monotonic clock stays."""
