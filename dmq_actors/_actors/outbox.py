@@ -144,15 +144,14 @@ class Outbox:
 
     def _put_when_there_is_room(self, entry: Entry) -> None:
         deadline = time.monotonic() + self._max_block
-        put = False
-        while not put:
+        while True:
             gate = ThreadGate()
             with self.lock:
                 self._waiting_for_room.append(gate)
             self.hand_over()
-            put = self._put(entry)  # again, now that nobody can overlook the gate
-            if not put:
-                self._wait_for_room(gate, deadline)
+            if self._put(entry):  # again, now that nobody can overlook the gate
+                return
+            self._wait_for_room(gate, deadline)
 
     def _wait_for_room(self, gate: ThreadGate, deadline: float) -> None:
         full = f"{self._max_in_flight} messages of this producer are in flight"
@@ -172,7 +171,9 @@ class Outbox:
 
     def hand_over(self) -> None:
         """Let the coordinator take what is in the list now. Needs no lock, and never waits."""
-        waiting = self._open
+        self._note(self._open)
+
+    def _note(self, waiting: list[Entry]) -> None:
         # The list is replaced when it is taken, so a note that was put for it says it all. It is
         # marked only afterwards: a second note is harmless, a missing one would not be.
         if waiting and self._noted is not waiting and not self.is_forked():
@@ -183,9 +184,11 @@ class Outbox:
     def seal(self) -> None:
         """As `hand_over`; and what is sent from now on goes into another list."""
         waiting = self._open
-        self.hand_over()
+        if not waiting:  # others may put something in from now on, and they will see to it
+            return
+        self._note(waiting)
         with self.lock:
-            if waiting and waiting is self._open:
+            if waiting is self._open:
                 self._sealed.append(waiting)
                 self._taken += len(waiting)
                 self._open = []

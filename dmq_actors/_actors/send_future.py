@@ -77,7 +77,8 @@ class SendFuture(Future[StoredMessage]):
         made = {"_condition": threading.Condition(), "_waiters": [], "_done_callbacks": []}
         with self._outbox.lock:  # or it could be settled meanwhile as one that nobody watches
             if not self.is_watched:
-                self.__dict__.update(made, is_watched=True)
+                self.is_watched = True  # before any other thread can find the condition
+                self.__dict__.update(made)
         return self.__dict__[name]
 
     # For the reader
@@ -200,6 +201,9 @@ class SendFuture(Future[StoredMessage]):
         return True, False, self._read(), None
 
     def _invoke_callbacks(self) -> None:
-        # Not as the base class does: a SystemExit in one must not keep the others from running.
-        for callback in self._done_callbacks:
+        # Not as the base class does: a SystemExit in one must not keep the others from running, and
+        # a reader that wakes up takes its own out of the list meanwhile.
+        with self._condition:
+            callbacks = list(self._done_callbacks)
+        for callback in callbacks:
             Promise._run(partial(callback, self))  # noqa: SLF001  # one way to run callbacks

@@ -67,10 +67,9 @@ def problems_of(mq: MessageQueue, report: CloseReport) -> list[str]:
         f"message_queue.take_actor_failures()\n{failure.traceback}"
         for failure in report.actor_failures
     ]
-    take_handler_failures = getattr(mq, "take_handler_failures", list)
     problems += [
         f"a handler of group {failure.group_id} failed at {failure.message!r}: {failure.error!r}; "
         "if the test expects it, assert message_queue.take_handler_failures()"
-        for failure in take_handler_failures()
+        for failure in mq.take_handler_failures()
     ]
     return problems

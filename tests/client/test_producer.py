@@ -293,6 +293,27 @@ def test_callbacks_run_once_and_what_they_raise_goes_no_further(mq):
     assert calls == [0, future]
 
 
+def test_a_reader_that_wakes_up_takes_nobody_elses_call_with_it(mq):
+    mq.create_topic("t")
+    with mq.producer("t", linger=0) as producer:
+        with Held(mq):
+            future = producer.send(Message(1))
+            told = []
+            forgets = []
+
+            def first_wakes_up():
+                told.append("first")
+                forgets[0]()  # as `settled_within` does in the reader's thread
+
+            forgets.append(future._watch(first_wakes_up))
+            future._watch(lambda: told.append("second"))
+            future._watch(lambda: told.append("third"))
+            last = threading.Event()
+            future._watch(last.set)
+        assert last.wait(WATCHDOG)
+    assert told == ["first", "second", "third"]
+
+
 def test_a_callback_may_send_but_not_wait(mq):
     mq.create_topic("t")
     outcomes, asked = [], threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -14,16 +15,20 @@ from dmq_actors import (
     MessageQueue,
     ProducerClosedError,
     QueueFullError,
+    SendFuture,
 )
 
 if TYPE_CHECKING:
-    import random
-
     from stress.harness import Rounds
 
-    from dmq_actors import SendFuture
+    from dmq_actors import StoredMessage
 
 pytestmark = pytest.mark.stress
+
+
+def place_of(sent: SendFuture | StoredMessage) -> tuple[int, int]:
+    stored = sent.result(0) if isinstance(sent, SendFuture) else sent
+    return stored.partition, stored.offset
 
 
 @pytest.mark.usefixtures("hectic")
@@ -32,7 +37,8 @@ def test_what_was_sent_is_stored_once_and_in_order_whoever_closes(
     rounds: Rounds, threads: int
 ) -> None:
     def one_round(rng: random.Random) -> None:
-        sent: dict[str, list[SendFuture]] = defaultdict(list)
+        sent: dict[str, list[SendFuture | StoredMessage]] = defaultdict(list)
+        seed = rng.random()
         mq = MessageQueue(call_timeout=WATCHDOG, actor_threads=threads)
         mq.create_topic("t", 2)
         producer = mq.producer(
@@ -43,10 +49,17 @@ def test_what_was_sent_is_stored_once_and_in_order_whoever_closes(
             max_block=WATCHDOG,
         )
 
+        publishes = rng.choice([0.0, 0.1, 0.5])
+
         def send(name: str) -> None:
+            mind = random.Random(f"{seed}/{name}")
             for number in range(50):
+                message = Message((name, number), key=name)
                 try:
-                    sent[name].append(producer.send(Message((name, number), key=name)))
+                    if mind.random() < publishes:  # what was sent before must go first
+                        sent[name].append(mq.publish("t", message, timeout=WATCHDOG))
+                    else:
+                        sent[name].append(producer.send(message))
                 except (ProducerClosedError, BrokerClosedError):
                     return
                 except QueueFullError as error:
@@ -61,10 +74,7 @@ def test_what_was_sent_is_stored_once_and_in_order_whoever_closes(
                 team.start(producer.flush, WATCHDOG)
             team.join()
             assert producer.close(WATCHDOG) == 0
-            places = {
-                name: [(stored.partition, stored.offset) for stored in (f.result(0) for f in found)]
-                for name, found in sent.items()
-            }
+            places = {name: [place_of(one) for one in found] for name, found in sent.items()}
             assert all(found == sorted(found) for found in places.values())
             distinct = {place for found in places.values() for place in found}
             assert len(distinct) == sum(map(len, places.values()))
