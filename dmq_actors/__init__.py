@@ -4,10 +4,10 @@ Topics with partitions, consumer groups, offsets, three delivery semantics, retr
 replay and lag, safe to call from any thread. Every partition and every group is a pykka actor.
 """
 
-from dmq_actors._actors.promise import Promise
 from dmq_actors._actors.proxies import CoordinatorProxy, GroupProxy, PartitionProxy
-from dmq_actors._actors.send_future import SendFuture
+from dmq_actors._clients.send_future import SendFuture
 from dmq_actors._core.dead_letters import DeadLetterHeader
+from dmq_actors._runtime.promise import Promise
 from dmq_actors.async_consumer import AsyncConsumer
 from dmq_actors.config import (
     BEGINNING,

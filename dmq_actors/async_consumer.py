@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from dmq_actors._actors.steps import run_async
+from dmq_actors._clients.steps import run_async
 from dmq_actors._core.arguments import (
     check_int,
     check_messages,

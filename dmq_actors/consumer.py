@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from dmq_actors._actors.steps import run
+from dmq_actors._clients.steps import run
 from dmq_actors._core.arguments import (
     check_int,
     check_messages,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
-    from dmq_actors._actors.reader import Reader
+    from dmq_actors._clients.reader import Reader
     from dmq_actors.messages import DeliveredMessage
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Self, cast
 
 from dmq_actors._actors.broker import Broker
 from dmq_actors._actors.proxies import CoordinatorProxy, GroupProxy
-from dmq_actors._actors.scheduler import Scheduler
 from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._facade.clients import ClientCalls
 from dmq_actors._facade.deliveries import DeliveryCalls
 from dmq_actors._facade.groups import GroupCalls
 from dmq_actors._facade.topics import TopicCalls
 from dmq_actors._facade.workers import WorkerCalls
+from dmq_actors._runtime.scheduler import Scheduler
 from dmq_actors.errors import BrokerTimeoutError, InvalidTypeError
 from dmq_actors.redrive import redrive
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.filtered_mailbox import FaultSource
     from dmq_actors._actors.proxies import PartitionProxy
+    from dmq_actors._runtime.clock import Clock
+    from dmq_actors._runtime.filtered_mailbox import FaultSource
     from dmq_actors.info import ActorFailure, CloseReport
     from dmq_actors.messages import Message, StoredMessage
 

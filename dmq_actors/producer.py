@@ -8,15 +8,15 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from dmq_actors._actors.forks import forked_error
 from dmq_actors._core.arguments import check_seconds
+from dmq_actors._runtime.forks import forked_error
 from dmq_actors.errors import BrokerTimeoutError, InvalidTypeError, ProducerClosedError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from dmq_actors._actors.outbox import Outbox
-    from dmq_actors._actors.send_future import SendFuture
+    from dmq_actors._clients.outbox import Outbox
+    from dmq_actors._clients.send_future import SendFuture
     from dmq_actors.messages import Message
 
 

@@ -7,7 +7,7 @@ only while a redrive runs, so what was left is delivered to the next one.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dmq_actors._core.arguments import check_int
 from dmq_actors._core.batch import check_message
@@ -17,15 +17,53 @@ from dmq_actors.errors import GroupExistsError, InvalidTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dmq_actors.message_queue import MessageQueue
+    from dmq_actors.info import TopicInfo
     from dmq_actors.messages import DeliveredMessage, Message, StoredMessage
 
 _BATCH = 500
 _MEMBER = "redrive"
 
 
+class Calls(Protocol):
+    """What a redrive needs of a `MessageQueue`: an ordinary user's calls."""
+
+    def list_topics(self) -> list[str]:
+        """See `MessageQueue.list_topics`."""
+        ...
+
+    def get_topic_info(self, topic: str) -> TopicInfo:
+        """See `MessageQueue.get_topic_info`."""
+        ...
+
+    def create_consumer_group(self, group_id: str, topic: str) -> None:
+        """See `MessageQueue.create_consumer_group`."""
+        ...
+
+    def add_consumer(self, group_id: str, consumer_id: str) -> object:
+        """See `MessageQueue.add_consumer`."""
+        ...
+
+    def remove_consumer(self, group_id: str, consumer_id: str) -> object:
+        """See `MessageQueue.remove_consumer`."""
+        ...
+
+    def poll(self, group_id: str, consumer_id: str, max_messages: int) -> list[DeliveredMessage]:
+        """See `MessageQueue.poll`."""
+        ...
+
+    def acknowledge(self, group_id: str, message: DeliveredMessage) -> object:
+        """See `MessageQueue.acknowledge`."""
+        ...
+
+    def publish(
+        self, topic: str, message: Message, *, partition: int | None, timeout: float
+    ) -> StoredMessage:
+        """See `MessageQueue.publish`."""
+        ...
+
+
 def redrive(
-    mq: MessageQueue,
+    mq: Calls,
     topic: str,
     max_messages: int | None,
     repair: Callable[[StoredMessage], Message | None] | None,

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from dmq_actors import events
-from dmq_actors._actors.crew import Crew
-from dmq_actors._actors.log import log
-from dmq_actors._actors.promise import Promise
-from dmq_actors._actors.ref import closed_error
-from dmq_actors._actors.steps import run
-from dmq_actors._actors.worker import Worker
+from dmq_actors._clients.crew import Crew
+from dmq_actors._clients.steps import run
+from dmq_actors._clients.worker import Worker
 from dmq_actors._core.arguments import check_seconds
+from dmq_actors._runtime.log import log
+from dmq_actors._runtime.promise import Promise
+from dmq_actors._runtime.ref import closed_error
 from dmq_actors.errors import BrokerTimeoutError
 from dmq_actors.info import HandlerFailure
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dmq_actors._actors.broker import Broker
-    from dmq_actors._actors.handler import Handler
-    from dmq_actors._actors.reader import Reader
+    from dmq_actors._clients.handler import Handler
+    from dmq_actors._clients.reader import Reader
     from dmq_actors.messages import DeliveredMessage
 
 _KEPT = 1000

@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, cast
 
 from dmq_actors import events
 from dmq_actors._actors.clients import Clients
-from dmq_actors._actors.clock import SystemClock
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.directory import Directory
-from dmq_actors._actors.dispatcher import Dispatcher
-from dmq_actors._actors.forks import fork_count, forked_error
 from dmq_actors._actors.handler_failures import HandlerFailures
-from dmq_actors._actors.log import log
-from dmq_actors._actors.promise import Promise, actor_thread
-from dmq_actors._actors.ref import closed_error
+from dmq_actors._runtime.clock import SystemClock
+from dmq_actors._runtime.dispatcher import Dispatcher
+from dmq_actors._runtime.forks import fork_count, forked_error
+from dmq_actors._runtime.log import log
+from dmq_actors._runtime.promise import Promise, actor_thread
+from dmq_actors._runtime.ref import closed_error
 from dmq_actors.errors import DMQError
 from dmq_actors.info import CloseReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.filtered_mailbox import Filter
-    from dmq_actors._actors.scheduler import Scheduler
+    from dmq_actors._runtime.clock import Clock
+    from dmq_actors._runtime.filtered_mailbox import Filter
+    from dmq_actors._runtime.scheduler import Scheduler
     from dmq_actors.info import ActorFailure
 
 _EXIT_TIMEOUT = 1.0

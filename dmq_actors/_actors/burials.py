@@ -12,24 +12,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dmq_actors import events
-from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
-from dmq_actors._actors.promise import Promise
 from dmq_actors._core.batch import Batch
 from dmq_actors._core.dead_letters import bury, dead_letter_topic
 from dmq_actors._core.partitioners import optional_key_bytes
+from dmq_actors._runtime.log import log
+from dmq_actors._runtime.promise import Promise
 from dmq_actors.config import AckResult
 from dmq_actors.errors import ActorCrashedError, DMQError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dmq_actors._actors.clock import Clock
     from dmq_actors._actors.poll_service import Resume
-    from dmq_actors._actors.ref import BrokerRef
     from dmq_actors._core.group_state import GroupState
     from dmq_actors._core.progress import Progress
     from dmq_actors._core.scan import Fetched
+    from dmq_actors._runtime.clock import Clock
+    from dmq_actors._runtime.ref import BrokerRef
     from dmq_actors.messages import DeliveredMessage
 
 

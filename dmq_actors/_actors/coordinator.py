@@ -10,19 +10,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 
 from dmq_actors import events
-from dmq_actors._actors.base import FORWARDED, BrokerActor
 from dmq_actors._actors.directory import GroupHandle, TopicHandle, deleted_topic, unknown_group
 from dmq_actors._actors.group import ConsumerGroupActor
-from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
-from dmq_actors._actors.promise import Promise, gather
-from dmq_actors._actors.ref import Call, Stop
 from dmq_actors._actors.router import Router, in_order
 from dmq_actors._core.arguments import check_new_topic_name
 from dmq_actors._core.dead_letters import check_new_group_id, dead_letter_topic
 from dmq_actors._core.group_state import GroupState
 from dmq_actors._core.options import group_config, topic_config
 from dmq_actors._core.partition_log import PartitionLog
+from dmq_actors._runtime.base import FORWARDED, BrokerActor
+from dmq_actors._runtime.log import log
+from dmq_actors._runtime.promise import Promise, gather
+from dmq_actors._runtime.ref import Call, Stop
 from dmq_actors.config import Delivery, GroupConfig, StartFrom, TopicConfig
 from dmq_actors.errors import DMQError, GroupExistsError, TopicExistsError
 from dmq_actors.info import PartitionInfo, TopicInfo
@@ -30,14 +30,13 @@ from dmq_actors.info import PartitionInfo, TopicInfo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dmq_actors._actors.clock import Clock
     from dmq_actors._actors.directory import Directory
-    from dmq_actors._actors.outbox import Outbox
-    from dmq_actors._actors.parcel import Entry
     from dmq_actors._actors.partition import Bounds
-    from dmq_actors._actors.ref import BrokerRef
-    from dmq_actors._actors.scheduler import Scheduler
+    from dmq_actors._actors.sent import Sender
     from dmq_actors._core.batch import Batch
+    from dmq_actors._runtime.clock import Clock
+    from dmq_actors._runtime.ref import BrokerRef
+    from dmq_actors._runtime.scheduler import Scheduler
     from dmq_actors.config import GroupOptions, TopicOptions
     from dmq_actors.messages import StoredMessage
 
@@ -142,9 +141,9 @@ class CoordinatorActor(BrokerActor):
         )
         return stored.map(partial(in_order, places))
 
-    def collect(self, outbox: Outbox, entries: list[Entry]) -> None:
+    def collect(self, sender: Sender, entries: list[Any]) -> None:
         """Publish what a producer has sent; each message succeeds or fails by itself."""
-        for parcel in outbox.take(entries):
+        for parcel in sender.take(entries):
             parcel.publish(self._router)
 
     def store_dead_letter(

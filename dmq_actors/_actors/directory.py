@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dmq_actors._actors.group import ConsumerGroupActor
     from dmq_actors._actors.partition import PartitionActor
-    from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._runtime.ref import BrokerRef
     from dmq_actors.config import GroupConfig, TopicConfig
 
 

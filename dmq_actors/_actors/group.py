@@ -12,10 +12,8 @@ from dmq_actors import events
 from dmq_actors._actors.burials import Burials
 from dmq_actors._actors.idle_watch import IdleWatch, lags
 from dmq_actors._actors.interventions import GroupInterventions
-from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.poll_service import PollService
-from dmq_actors._actors.promise import Promise, gather
 from dmq_actors._actors.sessions import Sessions
 from dmq_actors._core.arguments import (
     check_bool,
@@ -27,6 +25,8 @@ from dmq_actors._core.arguments import (
     show,
 )
 from dmq_actors._core.dead_letters import is_dead_letter_topic
+from dmq_actors._runtime.log import log
+from dmq_actors._runtime.promise import Promise, gather
 from dmq_actors.config import BEGINNING, END, AckResult
 from dmq_actors.errors import DMQError, InvalidOffsetError, InvalidTypeError
 from dmq_actors.info import GroupInfo, GroupPartitionInfo
@@ -34,13 +34,13 @@ from dmq_actors.info import GroupInfo, GroupPartitionInfo
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dmq_actors._actors.clock import Clock
     from dmq_actors._actors.partition import Bounds
-    from dmq_actors._actors.ref import BrokerRef
-    from dmq_actors._actors.scheduler import Scheduler
     from dmq_actors._actors.session import Assignment, Session
     from dmq_actors._core.batch import Batch
     from dmq_actors._core.group_state import GroupState
+    from dmq_actors._runtime.clock import Clock
+    from dmq_actors._runtime.ref import BrokerRef
+    from dmq_actors._runtime.scheduler import Scheduler
     from dmq_actors.messages import DeliveredMessage
 
 _WARN_INTERVAL = 60.0

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from dmq_actors._actors.promise import Promise
+from dmq_actors._runtime.promise import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable

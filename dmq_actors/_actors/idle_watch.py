@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dmq_actors._actors.promise import Promise
+from dmq_actors._runtime.promise import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Callable

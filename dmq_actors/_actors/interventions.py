@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dmq_actors import events
-from dmq_actors._actors.log import log
 from dmq_actors._actors.session_calls import SessionCalls
 from dmq_actors._core.arguments import check_consumer_id
+from dmq_actors._runtime.log import log
 
 
 class GroupInterventions(SessionCalls):

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from uuid_utils import uuid4
 
-from dmq_actors._actors.base import BrokerActor
-from dmq_actors._actors.promise import Promise
 from dmq_actors._core.arguments import check_int, check_seconds
 from dmq_actors._core.batch import Batch
 from dmq_actors._core.scan import Fetched
 from dmq_actors._core.values import copy_out
+from dmq_actors._runtime.base import BrokerActor
+from dmq_actors._runtime.promise import Promise
 from dmq_actors.errors import DMQError, InvalidTypeError
 from dmq_actors.info import PartitionInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.scheduler import Scheduler
     from dmq_actors._core.partition_log import PartitionLog
     from dmq_actors._core.scan import Range
+    from dmq_actors._runtime.clock import Clock
+    from dmq_actors._runtime.scheduler import Scheduler
     from dmq_actors.messages import StoredMessage
 
 

@@ -11,21 +11,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dmq_actors import events
-from dmq_actors._actors.abandonment import Abandonment
-from dmq_actors._actors.log import log
 from dmq_actors._actors.partition import PartitionActor
 from dmq_actors._actors.polls import Poll, Polls, Round
 from dmq_actors._core.handout import stamp
+from dmq_actors._runtime.abandonment import Abandonment
+from dmq_actors._runtime.log import log
 from dmq_actors.errors import ActorCrashedError, DMQError, OffsetLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from dmq_actors._actors.clock import Clock, Timer
-    from dmq_actors._actors.promise import Promise
-    from dmq_actors._actors.ref import BrokerRef
     from dmq_actors._core.group_state import GroupState
     from dmq_actors._core.scan import Fetched, Handed, Range
+    from dmq_actors._runtime.clock import Clock, Timer
+    from dmq_actors._runtime.promise import Promise
+    from dmq_actors._runtime.ref import BrokerRef
     from dmq_actors.messages import DeliveredMessage
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dmq_actors._actors.promise import Promise
+from dmq_actors._runtime.promise import Promise
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -14,11 +14,11 @@ import pykka
 
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.group import ConsumerGroupActor
-from dmq_actors._actors.outbox import hand_over_before
-from dmq_actors._actors.promise import Promise, gather
+from dmq_actors._actors.sent import hand_over_before
 from dmq_actors._core.arguments import check_bool, check_delivered
 from dmq_actors._core.batch import prepare
 from dmq_actors._core.values import copy_in
+from dmq_actors._runtime.promise import Promise, gather
 from dmq_actors.errors import DMQError, InvalidTypeError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dmq_actors._actors.directory import Directory, GroupHandle
     from dmq_actors._actors.partition import PartitionActor
-    from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._runtime.ref import BrokerRef
     from dmq_actors.config import AckResult
     from dmq_actors.messages import DeliveredMessage, Message, StoredMessage
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dmq_actors import events
-from dmq_actors._actors.log import log
 from dmq_actors._core.batch import ROUND_ROBIN, Batch
 from dmq_actors._core.traffic import Traffic
+from dmq_actors._runtime.log import log
 from dmq_actors.errors import InvalidTypeError
 
 if TYPE_CHECKING:

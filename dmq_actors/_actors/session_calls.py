@@ -11,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dmq_actors import events
-from dmq_actors._actors.base import BrokerActor
-from dmq_actors._actors.log import log
-from dmq_actors._actors.promise import Promise
 from dmq_actors._actors.sessions import expelled_error
 from dmq_actors._core.handout import unstamp
+from dmq_actors._runtime.base import BrokerActor
+from dmq_actors._runtime.log import log
+from dmq_actors._runtime.promise import Promise
 from dmq_actors.config import AckResult
 from dmq_actors.errors import StaleAssignmentError
 

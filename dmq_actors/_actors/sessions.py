@@ -16,11 +16,11 @@ from dmq_actors.errors import ConsumerExpelledError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dmq_actors._actors.clock import Clock, Timer
     from dmq_actors._actors.poll_service import Resume
-    from dmq_actors._actors.promise import Promise
     from dmq_actors._actors.session import Session
     from dmq_actors._core.group_state import GroupState
+    from dmq_actors._runtime.clock import Clock, Timer
+    from dmq_actors._runtime.promise import Promise
     from dmq_actors.errors import DMQError
 
 

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from dmq_actors._actors.broker import Broker
     from dmq_actors._actors.coordinator import CoordinatorActor
     from dmq_actors._actors.group import ConsumerGroupActor
-    from dmq_actors._actors.promise import Promise
-    from dmq_actors._actors.ref import BrokerRef
+    from dmq_actors._runtime.promise import Promise
+    from dmq_actors._runtime.ref import BrokerRef
 
 T = TypeVar("T")
 

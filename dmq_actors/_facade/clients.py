@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from uuid_utils import uuid4
 
-from dmq_actors._actors.membership import Listeners
-from dmq_actors._actors.outbox import Outbox
-from dmq_actors._actors.reader import Reader
 from dmq_actors._actors.session import Session
+from dmq_actors._clients.membership import Listeners
+from dmq_actors._clients.outbox import Outbox
+from dmq_actors._clients.reader import Reader
 from dmq_actors._core.arguments import check_consumer_id, check_int, check_limit, check_seconds
 from dmq_actors._facade.calls import BrokerCalls
 from dmq_actors.consumer import Consumer
@@ -17,7 +17,7 @@ from dmq_actors.errors import InvalidTypeError
 from dmq_actors.producer import Producer
 
 if TYPE_CHECKING:
-    from dmq_actors._actors.membership import Listener
+    from dmq_actors._clients.membership import Listener
 
 
 class ClientCalls(BrokerCalls):

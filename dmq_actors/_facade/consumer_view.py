@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dmq_actors._actors.reader import Reader
+    from dmq_actors._clients.reader import Reader
 
 
 class ConsumerView:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dmq_actors._actors.coordinator import CoordinatorActor
 from dmq_actors._actors.group import ConsumerGroupActor
-from dmq_actors._actors.promise import Promise, gather
 from dmq_actors._core.arguments import check_seconds
+from dmq_actors._runtime.promise import Promise, gather
 from dmq_actors.errors import (
     BrokerTimeoutError,
     DMQError,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid_utils import uuid4
 
 from dmq_actors._actors.coordinator import CoordinatorActor
-from dmq_actors._actors.handler import Handler
-from dmq_actors._actors.membership import Listeners
-from dmq_actors._actors.reader import Reader
 from dmq_actors._actors.session import Session
+from dmq_actors._clients.handler import Handler
+from dmq_actors._clients.membership import Listeners
+from dmq_actors._clients.reader import Reader
 from dmq_actors._core.arguments import check_int, check_limit
 from dmq_actors._facade.calls import BrokerCalls
 from dmq_actors._facade.idle import check_expected, wait_idle

@@ -7,18 +7,18 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dmq_actors._actors.filtered_mailbox import name_of
-from dmq_actors._actors.promise import Promise
-from dmq_actors._actors.ref import Call
 from dmq_actors._core.arguments import check_int, check_seconds
+from dmq_actors._runtime.filtered_mailbox import name_of
+from dmq_actors._runtime.promise import Promise
+from dmq_actors._runtime.ref import Call
 from dmq_actors.errors import InvalidTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.filtered_mailbox import Filter, FilteredMailbox
-    from dmq_actors._actors.mailbox import Envelope
+    from dmq_actors._runtime.clock import Clock
+    from dmq_actors._runtime.filtered_mailbox import Filter, FilteredMailbox
+    from dmq_actors._runtime.mailbox import Envelope
     from dmq_actors.message_queue import MessageQueue
 
     Effect = Callable[[Clock, FilteredMailbox, Envelope], Envelope | None]

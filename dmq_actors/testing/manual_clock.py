@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from dmq_actors._actors.clock import Timer, TimerQueue
+from dmq_actors._runtime.clock import Timer, TimerQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

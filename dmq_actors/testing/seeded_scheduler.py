@@ -10,11 +10,11 @@ import random
 import threading
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from dmq_actors._actors.filtered_mailbox import name_of
-from dmq_actors._actors.gate import Gates, ThreadGate
-from dmq_actors._actors.promise import actor_thread
-from dmq_actors._actors.ref import BrokerRef
-from dmq_actors._actors.scheduler import Scheduler
+from dmq_actors._runtime.filtered_mailbox import name_of
+from dmq_actors._runtime.gate import Gates, ThreadGate
+from dmq_actors._runtime.promise import actor_thread
+from dmq_actors._runtime.ref import BrokerRef
+from dmq_actors._runtime.scheduler import Scheduler
 from dmq_actors.errors import (
     BlockingInActorError,
     BrokerTimeoutError,
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from dmq_actors._actors.base import BrokerActor
-    from dmq_actors._actors.clock import Clock
-    from dmq_actors._actors.filtered_mailbox import FilteredMailbox
-    from dmq_actors._actors.mailbox import Envelope
-    from dmq_actors._actors.promise import Promise
+    import pykka
+
+    from dmq_actors._runtime.clock import Clock
+    from dmq_actors._runtime.filtered_mailbox import FilteredMailbox
+    from dmq_actors._runtime.mailbox import Envelope
+    from dmq_actors._runtime.promise import Promise
 
 _ENOUGH = 1_000_000
 """Turns after which actors that keep each other busy are called a livelock."""
@@ -198,7 +199,7 @@ class SeededScheduler(Scheduler):
         if not isinstance(error, SystemExit):
             self._interrupt = error
 
-    def new_ref(self, actor: BrokerActor) -> BrokerRef[Any]:
+    def new_ref(self, actor: pykka.Actor) -> BrokerRef[Any]:
         """See `Scheduler.new_ref`."""
         return _SeededRef(actor, self)
 

@@ -27,12 +27,12 @@ from dmq_actors import (
 )
 from dmq_actors._actors.group import ConsumerGroupActor
 from dmq_actors._actors.partition import PartitionActor
-from dmq_actors._actors.promise import Promise
-from dmq_actors._actors.ref import Call
 from dmq_actors._core.batch import prepare
 from dmq_actors._core.group_state import GroupState
 from dmq_actors._core.options import group_config, topic_config
 from dmq_actors._core.partition_log import PartitionLog
+from dmq_actors._runtime.promise import Promise
+from dmq_actors._runtime.ref import Call
 
 
 class Group:

@@ -8,7 +8,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from dmq_actors._actors.base import BrokerActor
+from dmq_actors._runtime.base import BrokerActor
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pytest
 from benchmarks.baseline import EchoActor
 
 from dmq_actors import Message, MessageQueue
-from dmq_actors._actors.dispatcher import Dispatcher
-from dmq_actors._actors.ref import Stop, closed_error
+from dmq_actors._runtime.dispatcher import Dispatcher
+from dmq_actors._runtime.ref import Stop, closed_error
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(300)]
 

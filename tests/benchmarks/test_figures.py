@@ -14,8 +14,8 @@ import pytest
 from benchmarks.baseline import EchoActor, PlainQueue
 
 from dmq_actors import Message, MessageQueue
-from dmq_actors._actors.dispatcher import Dispatcher
-from dmq_actors._actors.ref import Stop, closed_error
+from dmq_actors._runtime.dispatcher import Dispatcher
+from dmq_actors._runtime.ref import Stop, closed_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
