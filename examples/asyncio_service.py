@@ -119,9 +119,7 @@ async def send_orders(client: httpx.AsyncClient, customer: str, orders: int) -> 
 async def main(customers: int = 8, orders: int = 25) -> None:
     """Serve, order, stop while orders wait, and check that each accepted one was handled."""
     with socket.create_server(("127.0.0.1", 0)) as listening:  # 0: a port that is free
-        listening.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # or each answer takes 40 ms
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or it waits for acks
         host, port = listening.getsockname()
         server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_level="warning"))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
