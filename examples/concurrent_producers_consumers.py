@@ -6,19 +6,21 @@ Every message is completed exactly once, and each key keeps its order. Three thi
   around it.
 * A key is in one partition, and a partition has one owner at a time. So what one thread publishes
   with one key is also processed in that order, although four threads process.
-* Threads that have nothing to do wait in a long poll. Removing a consumer ends its poll, so the
-  program ends without anybody looking at a flag every few milliseconds.
+* Threads that have nothing to do wait in their loop over the consumer. Closing the consumer ends
+  it, so the program ends without anybody looking at a flag every few milliseconds.
+
+For most programs a pool of workers does all this in one line, see worker_pool.py.
 
 Run it with ``python examples/concurrent_producers_consumers.py``.
 """
 
 import threading
 from collections import Counter, defaultdict
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
 
-from dmq_actors import AckResult, Message, MessageQueue
+from dmq_actors import AckResult, Consumer, Message, MessageQueue
 
 TOPIC, GROUP = "sales", "bookkeeping"
 PRODUCERS = CONSUMERS = 4
@@ -38,21 +40,16 @@ class Sale(NamedTuple):
 class Ledger:
     """What was completed; all consumer threads write into it."""
 
-    def __init__(self, expected: int) -> None:
-        self.all_completed = threading.Event()
+    def __init__(self) -> None:
         self.times_completed: Counter[Sale] = Counter()
         self.numbers: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        self._missing = expected
         self._lock = threading.Lock()
 
     def enter(self, sale: Sale) -> None:
-        """Note a completed sale, and tell when it was the last one."""
+        """Note a completed sale."""
         with self._lock:
             self.times_completed[sale] += 1
             self.numbers[sale.account, sale.till].append(sale.number)
-            self._missing -= 1
-            if self._missing == 0:
-                self.all_completed.set()
 
 
 def produce(mq: MessageQueue, till: str) -> None:
@@ -62,50 +59,42 @@ def produce(mq: MessageQueue, till: str) -> None:
         mq.publish(TOPIC, Message(sale, key=sale.account))
 
 
-def consume(mq: MessageQueue, consumer_id: str, ledger: Ledger) -> int:
-    """Process until all is completed; returns how many messages this thread completed."""
+def consume(consumer: Consumer, ledger: Ledger) -> int:
+    """Process until the consumer is closed; returns how many messages this thread completed."""
     completed = 0
-    while not ledger.all_completed.is_set():
-        for message in mq.poll(GROUP, consumer_id, max_messages=20, timeout=None):
-            if mq.acknowledge(GROUP, message) is AckResult.COMPLETED:
-                ledger.enter(message.value)
-                completed += 1
+    for message in consumer:
+        if consumer.ack(message) is AckResult.COMPLETED:
+            ledger.enter(message.value)
+            completed += 1
     return completed
 
 
 def run(ledger: Ledger) -> dict[str, int]:
     """Let all threads work; returns how many messages each consumer completed."""
-    consumer_ids = [f"consumer-{number}" for number in range(CONSUMERS)]
-    # The queue stands last and so is closed first: should anything fail in here, that wakes the
-    # polls, and the pool, which waits for its threads, can end.
+    # The queue stands last and so is closed first: should anything fail in here, that ends the
+    # loops, and the pool, which waits for its threads, can end.
     with ThreadPoolExecutor(PRODUCERS + CONSUMERS) as pool, MessageQueue() as mq:
         mq.create_topic(TOPIC, PARTITIONS)
         mq.create_consumer_group(GROUP, TOPIC)
         # All join before the first message: a later join would move partitions, and with them
         # messages that somebody is just processing (see rebalance.py).
-        for consumer_id in consumer_ids:
-            mq.add_consumer(GROUP, consumer_id)
+        consumers = [mq.consumer(GROUP, consumer_id=f"consumer-{n}") for n in range(CONSUMERS)]
 
-        consumers = {name: pool.submit(consume, mq, name, ledger) for name in consumer_ids}
-        producers = [pool.submit(produce, mq, f"till-{n}") for n in range(PRODUCERS)]
-        for producer in producers:
+        consuming = {c.consumer_id: pool.submit(consume, c, ledger) for c in consumers}
+        producing = [pool.submit(produce, mq, f"till-{n}") for n in range(PRODUCERS)]
+        for producer in producing:
             producer.result()
-        # Whoever completes the last message returns first, unless one has failed before.
-        ended, _ = wait(consumers.values(), timeout=30.0, return_when=FIRST_COMPLETED)
-        for consumer in ended:
-            consumer.result()
-        assert ledger.all_completed.is_set()
-        assert mq.get_group_info(GROUP).lag == 0
+        mq.wait_idle(TOPIC, timeout=30.0)
 
-        # The others wait for a message that will never come: this ends their wait.
-        for consumer_id in consumer_ids:
-            mq.remove_consumer(GROUP, consumer_id)
-        return {name: consumer.result() for name, consumer in consumers.items()}
+        # They wait for a message that will never come: this ends their wait.
+        for consumer in consumers:
+            consumer.close()
+        return {name: consumed.result() for name, consumed in consuming.items()}
 
 
 def main() -> None:
     """Run it and check what the ledger holds."""
-    ledger = Ledger(PRODUCERS * SALES_EACH)
+    ledger = Ledger()
     completed_by = run(ledger)
 
     assert len(ledger.times_completed) == PRODUCERS * SALES_EACH

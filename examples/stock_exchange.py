@@ -5,10 +5,11 @@
     producers ──► orders ──► matching (a worker per partition) ──► trades ──► tape
                     └──────► book-view                               └──────► audit
 
-Orders are keyed by symbol, so the orders of a symbol stand in one partition, in one order, and one
-worker matches them: no lock, and nothing left to chance. That makes the log the truth, and a book
-only what follows from it. To show it, the matching starts anew at the end of the day and reads the
-log from the beginning: it arrives at the same books and makes the same trades.
+Each of the four groups has a pool of workers. Orders are keyed by symbol, so the orders of a symbol
+stand in one partition, in one order, and one worker at a time matches them: no lock, and nothing
+left to chance. That makes the log the truth, and a book only what follows from it. To show it, the
+matching starts anew at the end of the day and reads the log from the beginning: it arrives at the
+same books and makes the same trades.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
-from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dmq_actors import BEGINNING, Delivery, Message, MessageQueue
@@ -28,8 +28,10 @@ from dmq_actors import BEGINNING, Delivery, Message, MessageQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from dmq_actors import DeliveredMessage, WorkerPool
+
     Books = dict[str, "OrderBook"]
-    Handler = Callable[[list[Any]], object]
+    Handler = Callable[[list[DeliveredMessage]], object]
 
 SYMBOLS = ("AAPL", "AMZN", "CSCO", "IBM", "JPM", "MSFT", "ORCL", "PEP")
 PARTITIONS, PRODUCERS, ORDERS, BATCH = 4, 4, 4_000, 200
@@ -104,6 +106,11 @@ def submit(books: Books, orders: Iterable[Order]) -> list[Trade]:
     return [trade for order in orders for trade in books[order.symbol].submit(order)]
 
 
+def values(messages: list[DeliveredMessage]) -> list[Any]:
+    """The orders or trades in a batch."""
+    return [message.value for message in messages]
+
+
 def digest(books: Books) -> str:
     """A hash of every trade and every resting order, each in its place."""
     content = [
@@ -126,78 +133,54 @@ def random_orders(seed: int) -> list[Order]:
     return orders
 
 
-def consume(
-    mq: MessageQueue, group: str, consumer: str, handle: Handler, input_done: Event
-) -> None:
-    """One worker: handle what comes until the input is done and the group has caught up."""
-    while True:
-        messages = mq.poll(group, consumer, BATCH, timeout=0.1)
-        if messages:
-            handle([message.value for message in messages])
-            mq.commit(group, consumer)
-        elif input_done.is_set() and not any(mq.get_consumer_lag(group).values()):
-            return
-
-
-def join(futures: Iterable[Future[None]]) -> None:
-    """Wait for threads; the first error ends the wait."""
-    for future in as_completed(futures):
-        future.result()
-
-
 class Exchange:
-    """The topics, the groups, and what each group makes of what it reads."""
+    """The topics, the groups, and what the pool of each group makes of what it reads."""
 
-    def __init__(self, mq: MessageQueue, pool: ThreadPoolExecutor) -> None:
-        self.mq, self.pool = mq, pool
+    def __init__(self, mq: MessageQueue) -> None:
+        self.mq = mq
         self.books, self.view = open_books(), open_books()
         self.tape: list[Trade] = []
         self.audit: list[Trade] = []
         # Orders and trades are tuples that nobody can change, so readers may share them.
         mq.create_topic("orders", PARTITIONS, share_values=True)
         mq.create_topic("trades", PARTITIONS, share_values=True)
-        for group, topic, delivery, members in (
-            ("matching", "orders", Delivery.AT_LEAST_ONCE, PARTITIONS),
-            ("book-view", "orders", Delivery.AT_LEAST_ONCE, 1),
-            ("tape", "trades", Delivery.AT_MOST_ONCE, 1),  # an old price is no news
-            ("audit", "trades", Delivery.EXACTLY_ONCE, 1),
-        ):
-            mq.create_consumer_group(group, topic, delivery)
-            for number in range(members):  # all join before the first order
-                mq.add_consumer(group, f"{group}-{number}")
+        mq.create_consumer_group("matching", "orders")
+        mq.create_consumer_group("book-view", "orders")
+        mq.create_consumer_group("tape", "trades", Delivery.AT_MOST_ONCE)  # old prices are no news
+        mq.create_consumer_group("audit", "trades", Delivery.EXACTLY_ONCE)
 
     def trade(self, orders: list[Order]) -> None:
-        """A day: all threads run at the same time, and end in the order of the flow."""
-        orders_done, trades_done = Event(), Event()
-        producers = [
-            self.pool.submit(self._produce, orders, SYMBOLS[number::PRODUCERS])
-            for number in range(PRODUCERS)
-        ]
-        matching = self._start("matching", partial(self._match, self.books), orders_done)
-        view = self._start("book-view", partial(submit, self.view), orders_done)
-        tape = self._start("tape", self.tape.extend, trades_done)
-        audit = self._start("audit", self.audit.extend, trades_done)
-        join(producers)
-        orders_done.set()
-        join(matching)
-        trades_done.set()
-        join([*view, *tape, *audit])
+        """A day: all pools work while producers send, until nothing is left to do."""
+        with (
+            self._matching(self.books),
+            self._workers("book-view", lambda messages: submit(self.view, values(messages))),
+            self._workers("tape", lambda messages: self.tape.extend(values(messages))),
+            self._auditing(),
+            ThreadPoolExecutor(PRODUCERS) as threads,
+        ):
+            shares = [SYMBOLS[number::PRODUCERS] for number in range(PRODUCERS)]
+            for sent in [threads.submit(self._produce, orders, symbols) for symbols in shares]:
+                sent.result()
+            self.mq.wait_idle(timeout=60.0)  # trades that handlers publish count, too
 
     def replay(self) -> Books:
         """Start the matching with empty books at the first order, and let the audit look on."""
-        books, done = open_books(), Event()
-        done.set()
+        books = open_books()
         for partition in range(PARTITIONS):
             self.mq.seek("matching", partition, BEGINNING)
-        join(self._start("matching", partial(self._match, books), done))
-        join(self._start("audit", self.audit.extend, done))
+        with self._matching(books), self._auditing():
+            self.mq.wait_idle(group="matching", timeout=60.0)
+            self.mq.wait_idle(group="audit", timeout=60.0)
         return books
 
-    def _start(self, group: str, handle: Handler, input_done: Event) -> list[Future[None]]:
-        return [
-            self.pool.submit(consume, self.mq, group, member, handle, input_done)
-            for member in self.mq.get_group_info(group).members
-        ]
+    def _workers(self, group: str, handle: Handler, concurrency: int = 1) -> WorkerPool:
+        return self.mq.workers(group, handle, concurrency=concurrency, batch_size=BATCH)
+
+    def _matching(self, books: Books) -> WorkerPool:
+        return self._workers("matching", partial(self._match, books), PARTITIONS)
+
+    def _auditing(self) -> WorkerPool:
+        return self._workers("audit", lambda messages: self.audit.extend(values(messages)))
 
     def _produce(self, orders: list[Order], symbols: Iterable[str]) -> None:
         # A symbol has one producer: two would race, and time priority would go to the luckier one.
@@ -205,10 +188,10 @@ class Exchange:
         for start in range(0, len(messages), BATCH):
             self.mq.publish_many("orders", messages[start : start + BATCH])
 
-    def _match(self, books: Books, orders: list[Order]) -> None:
+    def _match(self, books: Books, messages: list[DeliveredMessage]) -> None:
         # Who starts anew has to begin at the first order, and publishes the same trades again. By
         # the ids that they are given here an exactly-once group knows those it has seen.
-        trades = submit(books, orders)
+        trades = submit(books, values(messages))
         self.mq.publish_many(
             "trades",
             [Message(trade, key=trade.symbol, message_id=trade.trade_id) for trade in trades],
@@ -233,9 +216,8 @@ def check(orders: list[Order], exchange: Exchange, replayed: Books) -> None:
 def main() -> None:
     """Trade for a day, replay it, check, print."""
     orders = random_orders(seed=2001)
-    # The queue closes first, also after an error, and that wakes every thread the pool waits for.
-    with ThreadPoolExecutor(PRODUCERS + PARTITIONS + 3) as pool, MessageQueue() as mq:
-        exchange = Exchange(mq, pool)
+    with MessageQueue() as mq:
+        exchange = Exchange(mq)
         exchange.trade(orders)
         replayed = exchange.replay()
         duplicates = mq.get_group_info("audit").duplicates_total
