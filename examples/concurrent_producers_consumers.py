@@ -6,8 +6,8 @@ Every message is completed exactly once, and each key keeps its order. Three thi
   around it.
 * A key is in one partition, and a partition has one owner at a time. So what one thread publishes
   with one key is also processed in that order, although four threads process.
-* Threads that have nothing to do wait in their loop over the consumer. Closing the consumer ends
-  it, so the program ends without anybody looking at a flag every few milliseconds.
+* Threads that have nothing to do wait in their loop over the consumer. `wakeup` ends it, so the
+  program ends without anybody looking at a flag every few milliseconds.
 
 For most programs a pool of workers does all this in one line, see worker_pool.py.
 
@@ -60,12 +60,13 @@ def produce(mq: MessageQueue, till: str) -> None:
 
 
 def consume(consumer: Consumer, ledger: Ledger) -> int:
-    """Process until the consumer is closed; returns how many messages this thread completed."""
+    """Process until woken; returns how many messages this thread completed."""
     completed = 0
-    for message in consumer:
-        if consumer.ack(message) is AckResult.COMPLETED:
-            ledger.enter(message.value)
-            completed += 1
+    with consumer:  # it leaves the group in any case
+        for message in consumer:
+            if consumer.ack(message) is AckResult.COMPLETED:
+                ledger.enter(message.value)
+                completed += 1
     return completed
 
 
@@ -88,7 +89,7 @@ def run(ledger: Ledger) -> dict[str, int]:
 
         # They wait for a message that will never come: this ends their wait.
         for consumer in consumers:
-            consumer.close()
+            consumer.wakeup()
         return {name: consumed.result() for name, consumed in consuming.items()}
 
 
