@@ -67,3 +67,27 @@ def all_at_once(works: Sequence[Callable[[], Any]], timeout: float = WATCHDOG) -
         for at, work in enumerate(works):
             crew.start(run, at, work)
     return results
+
+
+class HeldActor:
+    """Keeps an actor busy, so that nobody else can run it, until the block ends."""
+
+    def __init__(self, ref: Any) -> None:
+        self._free = threading.Event()
+        entered = threading.Event()
+
+        def hold(_actor: object) -> None:
+            entered.set()
+            self._free.wait(2 * WATCHDOG)
+
+        ref.send(hold)
+        assert entered.wait(WATCHDOG)
+
+    def release(self) -> None:
+        self._free.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -21,8 +21,9 @@ from dmq_actors._actors.handler_failures import HandlerFailures
 from dmq_actors._runtime.clock import SystemClock
 from dmq_actors._runtime.dispatcher import Dispatcher
 from dmq_actors._runtime.forks import fork_count, forked_error
+from dmq_actors._runtime.here import here
 from dmq_actors._runtime.log import log
-from dmq_actors._runtime.promise import Promise, actor_thread
+from dmq_actors._runtime.promise import Promise
 from dmq_actors._runtime.ref import closed_error
 from dmq_actors.errors import DMQError
 from dmq_actors.info import CloseReport
@@ -56,7 +57,7 @@ class Broker:
     ) -> None:
         self._own_clock = None if clock is not None else SystemClock()
         self._forks = fork_count()
-        self._door = threading.Lock()
+        self._closers: list[object] = []  # the first one ends it; no lock, see `abandon`
         self._ending = False
         self._closing = False
         self._clients_left: list[str] = []
@@ -97,11 +98,13 @@ class Broker:
         if self._forks != fork_count():
             return CloseReport()
         self._dispatcher.check_caller()
-        in_actor = getattr(actor_thread, "current", None) is not None
+        in_actor = here.current is not None or here.serves
         started = time.monotonic()
         deadline = started if in_actor else started + timeout
-        with self._door:
-            first, self._ending = not self._ending, True
+        me = object()
+        self._closers.append(me)  # the one step that decides between two who close
+        first = not self._ending and self._closers[0] is me
+        self._ending = True
         if first:
             try:  # some of the time is kept for the actors
                 self._clients_left = self.clients.end(deadline - _ACTORS_SHARE * timeout)
@@ -130,7 +133,7 @@ class Broker:
         stopping = self.coordinator.call(CoordinatorActor.shut_down, closed_error)
         stopping.pipe_to(self._in_flight)
         # Only then: an actor with much to do is scheduled again and again until its end.
-        stopping.add_done_callback(lambda _: self._dispatcher.stop())
+        stopping.when_done(lambda _: self._dispatcher.stop())
 
     def _finish_stop(self, deadline: float) -> CloseReport:
         in_flight: dict[str, int] = {}

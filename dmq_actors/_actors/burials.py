@@ -83,7 +83,7 @@ class Burials:
         fetched = self._partitions[burial.message.partition].call(
             PartitionActor.fetch, [(offset, offset + 1)]
         )
-        fetched.add_done_callback(partial(self._resume, self._step, self._original_read, burial))
+        fetched.when_done(partial(self._resume, self._step, self._original_read, burial))
 
     def _step(
         self,
@@ -115,7 +115,7 @@ class Burials:
         letter = bury(original, self._state.group_id, failure)
         batch = Batch([letter], [], [], copied=fetched.holds_copies, named=False)
         stored = self._store(burial.message.partition, batch)
-        stored.add_done_callback(partial(self._resume, self._step, self._stored, burial))
+        stored.when_done(partial(self._resume, self._step, self._stored, burial))
 
     def _stored(self, burial: Burial, promise: Promise[Any]) -> None:
         try:

@@ -6,7 +6,6 @@ hold. Only while they last may the broker still take calls.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,9 +32,9 @@ class Clients:
     """The living clients of one broker. Thread-safe; it keeps those alive that are to be held."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: weakref.WeakSet[Client] = weakref.WeakSet()
-        self._held: set[Client] = set()
+        # No lock: a signal handler or a finalizer may come in the middle, and make or end a client.
+        self._known: dict[int, weakref.ref[Client]] = {}
+        self._held: dict[int, Client] = {}
         self._ended = False
 
     def add(
@@ -45,24 +44,24 @@ class Clients:
 
         One to `hold` lives until it is discarded: an event loop does not keep its tasks alive.
         """
-        with self._lock:
-            if self._ended:
-                raise refuse()
-            self._known.add(client)
-            if hold:
-                self._held.add(client)
+        number = id(client)
+        self._known[number] = weakref.ref(client, lambda _: self._known.pop(number, None))
+        if hold:
+            self._held[number] = client
+        if self._ended:  # looked at last: `end` sets it before it looks at who there is
+            self.discard(client)
+            raise refuse()
 
     def discard(self, client: Client) -> None:
         """A client has ended by itself."""
-        with self._lock:
-            self._known.discard(client)
-            self._held.discard(client)
+        self._known.pop(id(client), None)
+        self._held.pop(id(client), None)
 
     def end(self, deadline: float) -> list[str]:
         """End all, rank by rank, until this monotonic time; answers what still runs."""
-        with self._lock:
-            self._ended = True
-            clients = list(self._known)
+        self._ended = True
+        known = [known() for known in list(self._known.values())]
+        clients = [client for client in known if client is not None]
         still_running: list[str] = []
         for rank in sorted({client.ending_rank for client in clients}):
             ending = [client for client in clients if client.ending_rank == rank]

@@ -193,7 +193,7 @@ class CoordinatorActor(BrokerActor):
         bounds = gather(ref.call(PartitionActor.bounds) for ref in handle.partitions)
         created = self._after(bounds, self._start_group, group_id, handle, config)
         self._creating[group_id] = created
-        created.add_done_callback(lambda _: self._creating.pop(group_id, None))
+        created.when_done(lambda _: self._creating.pop(group_id, None))
         return created
 
     def delete_consumer_group(self, group_id: str) -> Promise[None]:
@@ -236,7 +236,7 @@ class CoordinatorActor(BrokerActor):
     ) -> T:
         """Do this once the group is created: un-awaited calls keep their order."""
         ref, reply, call = self._ref, self._reply, Call(method, (group_id, *args), kwargs)
-        self._creating[group_id].add_done_callback(lambda _: ref.deliver(call, reply))
+        self._creating[group_id].when_done(lambda _: ref.deliver(call, reply))
         return cast("T", FORWARDED)
 
     # Life

@@ -62,7 +62,7 @@ class ConsumerGroupActor(GroupInterventions):
         self._partitions = partitions
         self._clock = clock
         resume = self._ref.resume
-        self._polls = PollService(state, partitions, clock, resume, dispatcher.schedule)
+        self._polls = PollService(state, partitions, clock, resume)
         self._burials = Burials(
             state, partitions, store_dead_letter, clock, resume, self._polls.serve_owner
         )

@@ -48,7 +48,7 @@ class IdleWatch:
         if not self._waiters or self._looking or not self._may_be_idle():
             return
         self._looking = True
-        self._bounds().add_done_callback(partial(self._resume, self._found))
+        self._bounds().when_done(partial(self._resume, self._found))
 
     def restart(self) -> None:
         """A message was lost: it may have been the answer."""

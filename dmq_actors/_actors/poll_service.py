@@ -44,13 +44,11 @@ class PollService:
         partitions: Sequence[BrokerRef[PartitionActor]],
         clock: Clock,
         resume: Resume,
-        schedule: Callable[[Callable[[], None]], None],
     ) -> None:
         self._state = state
         self._partitions = partitions
         self._clock = clock
         self._resume = resume
-        self._schedule = schedule
         self._polls = Polls()
         self._timer: Timer | None = None
 
@@ -63,9 +61,8 @@ class PollService:
     ) -> Promise[list[DeliveredMessage]]:
         """Begin to serve a poll of a member."""
         poll = Poll(consumer_id, room, deadline, paused)
-        give_back = partial(self._resume, self._abandoned, poll)
-        # Through the run queue, which takes no lock: the collector may be what abandons.
-        poll.promise.when_abandoned(Abandonment(partial(self._schedule, give_back)))
+        # The same road as the calls that follow: what gives back must not be overtaken by them.
+        poll.promise.when_abandoned(Abandonment(partial(self._resume, self._abandoned, poll)))
         self._polls.add(poll)
         try:
             self.serve(consumer_id)
@@ -145,7 +142,7 @@ class PollService:
             fetched = self._partitions[partition].call(
                 PartitionActor.fetch, ranges, self._state.group_id, tell
             )
-            fetched.add_done_callback(partial(self._resume, self._fetched, round_, partition))
+            fetched.when_done(partial(self._resume, self._fetched, round_, partition))
 
     def _fetched(self, round_: Round, partition: int, promise: Promise[Fetched]) -> None:
         try:

@@ -103,7 +103,7 @@ class Sessions:
     def poll_began(self, session: Session, promise: Promise[Any]) -> None:
         """A member waits in a poll: it is alive until that ends, and has done something then."""
         session.polls += 1
-        promise.add_done_callback(partial(self._poll_ended, session))
+        promise.when_done(partial(self._poll_ended, session))
 
     def saw_working(self, session: Session, at: float) -> None:
         """A member worked through what it had polled: it was neither silent nor stuck."""

@@ -23,7 +23,7 @@ from dmq_actors._clients.send_future import SendFuture
 from dmq_actors._core.batch import prepare_one
 from dmq_actors._runtime.forks import fork_count, forked_error
 from dmq_actors._runtime.gate import ThreadGate
-from dmq_actors._runtime.promise import actor_thread
+from dmq_actors._runtime.here import here
 from dmq_actors._runtime.ref import closed_error
 from dmq_actors.errors import BrokerClosedError, DMQError, QueueFullError
 
@@ -139,7 +139,7 @@ class Outbox:
             raise QueueFullError(
                 f"{full}, and an event loop must not wait; await earlier sends, then send this one"
             )
-        if getattr(actor_thread, "current", None) is not None:
+        if here.current is not None or here.serves:
             raise QueueFullError(f"{full}, and a done-callback must not wait")
         if not gate.wait(deadline - time.monotonic()):
             raise QueueFullError(
@@ -158,7 +158,7 @@ class Outbox:
         # marked only afterwards: a second note is harmless, a missing one would not be.
         if waiting and self._noted is not waiting and not self.is_forked():
             note = self._broker.coordinator.call(CoordinatorActor.collect, self, waiting)
-            note.add_done_callback(partial(self._collected, waiting))
+            note.when_done(partial(self._collected, waiting))
             self._noted = waiting
 
     def seal(self) -> None:

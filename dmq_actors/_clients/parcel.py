@@ -68,7 +68,7 @@ class Parcel:
             return
         for partition, (places, part) in parts.items():
             stored = self.topic.partitions[partition].call(PartitionActor.append_each, part)
-            stored.add_done_callback(partial(self._answered, places))
+            stored.when_done(partial(self._answered, places))
 
     def fail(self, error: DMQError) -> None:
         """All messages that are not settled have failed."""

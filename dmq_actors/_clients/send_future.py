@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from dmq_actors._core.values import copy_out
 from dmq_actors._runtime.forks import forked_error
 from dmq_actors._runtime.gate import LoopGate, ThreadGate
-from dmq_actors._runtime.promise import Promise, actor_thread
-from dmq_actors.errors import BlockingInActorError, BrokerTimeoutError
+from dmq_actors._runtime.here import check_may_wait, here
+from dmq_actors._runtime.promise import _guarded
+from dmq_actors.errors import BrokerTimeoutError
 from dmq_actors.messages import StoredMessage
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class SendFuture(Future[StoredMessage]):
             return True
         gate = ThreadGate()
         forget = self._watch(gate.open)
-        if getattr(actor_thread, "current", None) is not None:
+        if here.current is not None or here.serves:
             timeout = 0.0
         try:
             return gate.wait(timeout)
@@ -164,12 +165,7 @@ class SendFuture(Future[StoredMessage]):
     def _wait(self, timeout: float | None) -> None:
         if self.done() or self.settled_within(timeout):
             return
-        actor = getattr(actor_thread, "current", None)
-        if actor is not None:
-            raise BlockingInActorError(
-                f"waiting on the thread of {actor} could be for ever; "
-                "use add_done_callback, or wait in a thread of your own"
-            )
+        check_may_wait()
         raise BrokerTimeoutError(
             f"no outcome within {timeout} s; the message may still be stored: ask again"
         )
@@ -219,4 +215,4 @@ class SendFuture(Future[StoredMessage]):
         with self._condition:
             callbacks = list(self._done_callbacks)
         for callback in callbacks:
-            Promise._run(partial(callback, self))  # noqa: SLF001  # one way to run callbacks
+            _guarded(partial(callback, self))

@@ -90,7 +90,7 @@ def _wait_for(
         _raise_unexpected(broker, names, expected)
         news: Promise[Any] = Promise()
         for promise in (idle, failed):
-            promise.add_done_callback(partial(_tell, news))
+            promise.when_done(partial(_tell, news))
         left = deadline - time.monotonic()
         try:
             news.get(timeout=max(min(left, _LOOK_AGAIN), 0.0))

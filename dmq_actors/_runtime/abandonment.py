@@ -9,8 +9,8 @@ class Abandonment(partial[object]):
     """What to do about an answer that nobody reads: said outright, or collected unread.
 
     Made for polls, whose messages are given back. It may run where the garbage collector, or a
-    Ctrl-C, interrupts a thread. So its action must take no lock, may run twice, and should be a
-    function in C; then, as this is one too, there is no moment at which it could be half done.
+    Ctrl-C, interrupts a thread. So its action must take no lock, and may run twice: to put a
+    message into a mailbox is such a one.
     """
 
     __del__ = partial.__call__

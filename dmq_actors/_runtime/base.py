@@ -9,18 +9,19 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import pykka
 from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr, _ActorStop
 
 from dmq_actors import events
+from dmq_actors._runtime.failures import safe_repr
 from dmq_actors._runtime.filtered_mailbox import FilteredMailbox
 from dmq_actors._runtime.log import log
 from dmq_actors._runtime.mailbox import Mailbox
-from dmq_actors._runtime.promise import Promise, actor_thread
+from dmq_actors._runtime.promise import Promise
 from dmq_actors._runtime.ref import Call, Resume, Stop
+from dmq_actors._runtime.runner import Runner
 from dmq_actors.errors import ActorCrashedError, DMQError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ class BrokerActor(pykka.Actor):
         super().__init__()
         self._name = name
         self._dispatcher = dispatcher
-        self._turn = dispatcher.turn
         self._restarts = 0
-        self._running = threading.Lock()
         self._reply: Promise[Any] | None = None
         self._owed: set[Promise[Any]] = set()
         if dispatcher.filters:
@@ -98,7 +97,7 @@ class BrokerActor(pykka.Actor):
     def _then(self, promise: Promise[Any], callback: Callable[..., object], *args: Any) -> None:
         """Run ``callback(promise, *args)`` in this actor when the promise is done."""
         ref = self._ref
-        promise.add_done_callback(lambda done: ref.resume(callback, done, *args))
+        promise.when_done(lambda done: ref.resume(callback, done, *args))
 
     def _after(self, promise: Promise[Any], callback: Callable[..., T], *args: Any) -> Promise[T]:
         """A promise of ``callback(answer, *args)``, run in this actor when `promise` is done.
@@ -113,12 +112,14 @@ class BrokerActor(pykka.Actor):
         """A promise that is answered at the latest by this actor's restart or its end."""
         owed: Promise[Any] = Promise()
         self._owed.add(owed)
-        owed.add_done_callback(self._owed.discard)
+        owed.when_done(self._owed.discard)
         return owed
 
     def _keep(
         self, promise: Promise[Any], owed: Promise[T], callback: Callable[..., T], args: Any
     ) -> None:
+        if owed.done():
+            return
         try:
             owed.resolve(callback(promise.peek(), *args))
         except Exception as error:  # noqa: BLE001  # the caller's error
@@ -139,49 +140,40 @@ class BrokerActor(pykka.Actor):
         return Promise()
 
     def _start_actor_loop(self) -> None:
-        self._mailbox.open(self._schedule)
+        runner = Runner(self, self._mailbox, self._dispatcher, self._handle, self._hit)
+        self._mailbox.open(runner.schedule)
 
     # Running
 
-    def _schedule(self) -> None:
-        self._dispatcher.schedule(self._run)
-
-    def _run(self) -> None:
-        """Handle what waits in the mailbox; in a thread of the dispatcher."""
-        with self._running:  # free, but for an actor that was scheduled once too often
-            actor_thread.current = self
-            try:
-                for _ in range(self._turn):
-                    envelope = self._mailbox.take()
-                    if envelope is None:
-                        return
-                    self._handle(*envelope)
-                    del envelope  # hold nothing while idle
-            except BaseException as error:  # noqa: BLE001  # from outside, between two messages
-                self._dispatcher.failures.note(self._name, "between two messages", error)
-                self._restart(error)
-            finally:
-                actor_thread.current = self._reply = None
-        self._schedule()
-
-    def _handle(self, message: Any, reply: Promise[Any] | None) -> None:
+    def _handle(self, message: Any, reply: Promise[Any] | None) -> BaseException | None:
+        """Handle one message; answers what its thread was hit by and this actor survived."""
         self._reply = reply
         try:
             result = self._perform(message)
+            if reply is not None and result is not FORWARDED:
+                if isinstance(result, Promise):
+                    result.pipe_to(reply)
+                else:
+                    reply.resolve(result)
         except Exception as error:  # noqa: BLE001  # the caller's error, or a logged one
             self._report(message, reply, error)
-            return
         except BaseException as error:  # noqa: BLE001  # a SystemExit must not stop other actors
-            lost = f"{self._name} was hit by {error!r} and restarted; the outcome is unknown"
-            self._report(message, reply, ActorCrashedError(lost))
+            lost = ActorCrashedError(
+                f"{self._name} was hit by {error!r} and restarted; the outcome is unknown"
+            )
+            lost.__cause__ = error
+            self._report(message, reply, lost)
             self._restart(error)
-            return
-        if reply is None or result is FORWARDED:
-            return
-        if isinstance(result, Promise):
-            result.pipe_to(reply)
-        else:
-            reply.resolve(result)
+            # A Ctrl-C, say, is for the thread. A SystemExit is the caller's error already.
+            return None if isinstance(error, SystemExit) else error
+        finally:
+            self._reply = None
+        return None
+
+    def _hit(self, error: BaseException) -> None:
+        """Thrown in from outside, between two messages."""
+        self._dispatcher.failures.note(self._name, "between two messages", error)
+        self._restart(error)
 
     def _perform(self, message: Any) -> Any:
         kind = type(message)
@@ -193,7 +185,7 @@ class BrokerActor(pykka.Actor):
             return self._public(message.attr_path)(*message.args, **message.kwargs)
         if kind is Stop:
             return self._end(message.why)
-        if kind is _ActorStop:
+        if kind is _ActorStop:  # of pykka's
             self._restarts += 1  # and nothing was lost
             log.warning(events.ACTOR_RESTARTED, actor=self._name, cause="stopped from outside")
             return True
@@ -227,7 +219,10 @@ class BrokerActor(pykka.Actor):
             self._dispatcher.failures.note(self._name, message, error)
         if not told or not isinstance(error, DMQError | TypeError):
             log.error(
-                events.ACTOR_FAILED, actor=self._name, message=repr(message)[:200], exc_info=error
+                events.ACTOR_FAILED,
+                actor=self._name,
+                message=safe_repr(message)[:200],
+                exc_info=error,
             )
 
     def _restart(self, hit_by: BaseException) -> None:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import queue
 import threading
 import time
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from dmq_actors import events
+from dmq_actors._runtime.failures import safe_repr
+from dmq_actors._runtime.here import here
 from dmq_actors._runtime.log import log
+from dmq_actors._runtime.service import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Timer:
@@ -34,13 +40,14 @@ class Timer:
 
     def fire(self) -> None:
         """Let it happen, once; what it raises is logged."""
-        callback, self.callback = self.callback, None
+        callback = self.callback
         if callback is None:
             return
         try:
             callback()
         except Exception:  # noqa: BLE001  # the other timers must still fire
-            log.error(events.CALLBACK_FAILED, callback=repr(callback), exc_info=True)
+            log.error(events.CALLBACK_FAILED, callback=safe_repr(callback), exc_info=True)
+        self.callback = None  # last: an exception thrown in before it may fire it twice, not never
 
 
 class Clock(Protocol):
@@ -60,14 +67,27 @@ class Clock(Protocol):
 
 
 class TimerQueue:
-    """Timers by due time. Not thread-safe: the clock that owns it holds a lock."""
+    """Timers by due time. Not thread-safe: whoever owns it sees to that.
+
+    Those that were cancelled are swept out whenever their number may have doubled, so a queue is
+    never longer than twice what is due, and adding stays cheap.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
+        self._sweep_at = 64
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def add(self, timer: Timer) -> bool:
         """Add a timer; True if it is the next one due."""
+        if len(self._heap) >= self._sweep_at:
+            living = [entry for entry in self._heap if entry[2].callback is not None]
+            heapq.heapify(living)
+            self._heap = living
+            self._sweep_at = max(64, 2 * len(living))
         heapq.heappush(self._heap, (timer.due, next(self._order), timer))
         return self._heap[0][2] is timer
 
@@ -76,6 +96,14 @@ class TimerQueue:
         while self._heap and self._heap[0][2].callback is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
+
+    def due(self, now: float) -> Iterator[Timer]:
+        """The timers that are due, in order; each is removed after it was looked at."""
+        while self._heap and self._heap[0][0] <= now:
+            entry = self._heap[0]
+            yield entry[2]
+            if self._heap and self._heap[0] is entry:
+                heapq.heappop(self._heap)
 
     def pop_due(self, now: float) -> list[Timer]:
         """Remove and return the timers that are due, in order."""
@@ -86,13 +114,19 @@ class TimerQueue:
 
 
 class SystemClock:
-    """The clocks of the system, and a timer thread that starts with the first timer."""
+    """The clocks of the system, and a timer thread that starts with the first timer.
+
+    Whoever sets a timer takes no lock: it puts the timer where the thread finds it, and wakes the
+    thread if that would sleep for too long.
+    """
 
     def __init__(self) -> None:
-        self._timers = TimerQueue()
-        self._changed = threading.Condition()
+        self._timers = TimerQueue()  # the thread's own
+        self._added: deque[Timer] = deque()
+        self._alarm: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakes_at = float("-inf")
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._service = Service("dmq-clock", self._serve, self._hit)
 
     def time(self) -> float:
         """See `Clock.time`."""
@@ -105,37 +139,56 @@ class SystemClock:
     def call_at(self, due: float, callback: Callable[[], object]) -> Timer:
         """See `Clock.call_at`."""
         timer = Timer(due, callback)
-        with self._changed:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="dmq-clock", daemon=True)
-                self._thread.start()
-            if self._timers.add(timer):
-                self._changed.notify()
+        self._added.append(timer)
+        if not self._service.started and not self._closed:
+            with suppress(RuntimeError):  # no thread to be had now; `ensure` tries again
+                self._service.start()
+        if due < self._wakes_at:
+            self._alarm.put(None)
         return timer
+
+    def ensure(self) -> None:
+        """Somebody waits: see to it that there is a thread, if there is a timer."""
+        if self._added or self._service.started:
+            self._service.ensure()
 
     def close(self, deadline: float) -> bool:
         """Drop all timers and end the thread; False if it still runs at this monotonic time."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(max(deadline - time.monotonic(), 0.0))
-            return not thread.is_alive()
-        return True
+        self._closed = True
+        self._alarm.put(None)
+        return not self._service.join(deadline)
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                due: list[Timer] = []
-                while not due:
-                    if self._closed:
-                        return
-                    next_due = self._timers.next_due()
-                    if next_due is not None and next_due <= time.monotonic():
-                        due = self._timers.pop_due(time.monotonic())
-                    else:
-                        wait = None if next_due is None else next_due - time.monotonic()
-                        self._changed.wait(wait and min(wait, threading.TIMEOUT_MAX))
-            for timer in due:
-                timer.fire()
+    def _serve(self) -> None:
+        here.serves = True
+        while not self._closed:
+            # In this order: whoever adds a timer from here on finds a time that tells it to wake
+            # this thread, or is found below.
+            self._wakes_at = float("inf")
+            self._take_added()
+            due = self._timers.next_due()
+            now = time.monotonic()
+            if due is not None and due <= now:
+                self._fire_due(now)
+                continue
+            self._wakes_at = float("inf") if due is None else due
+            if self._added:
+                continue
+            with suppress(queue.Empty):
+                wait = None if due is None else min(due - now, threading.TIMEOUT_MAX)
+                self._alarm.get(timeout=wait)
+                while True:
+                    self._alarm.get_nowait()
+
+    def _take_added(self) -> None:
+        while self._added:
+            # Looked at, then taken: twice is harmless (a timer fires once), not at all is not.
+            self._timers.add(self._added[0])
+            self._added.popleft()
+
+    def _fire_due(self, now: float) -> None:
+        for timer in self._timers.due(now):
+            timer.fire()
+
+    @staticmethod
+    def _hit(error: BaseException) -> None:
+        log.error(events.ACTOR_FAILED, actor="clock", message="between two timers", exc_info=error)

@@ -1,23 +1,26 @@
-"""`Dispatcher`: runs all actors of a broker on one thread (or a few).
+"""`Dispatcher`: runs what no caller runs: actors that were told and not asked, long polls, timers.
 
 Our actors never wait, so they do not need a thread each. One thread takes the actors that have
-messages, in turn, and runs each for a while. That makes a call through three actors cost two thread
-switches, there and back, and a topic of a thousand partitions no thread at all.
+messages, in turn, and runs each for a while; a topic of a thousand partitions costs no thread.
 """
 
 from __future__ import annotations
 
 import queue
-import threading
-import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from dmq_actors import events
+from dmq_actors._runtime.clock import SystemClock
+from dmq_actors._runtime.here import here
 from dmq_actors._runtime.log import log
 from dmq_actors._runtime.scheduler import Scheduler
+from dmq_actors._runtime.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dmq_actors._runtime.clock import Clock
 
 
 class Dispatcher(Scheduler):
@@ -29,39 +32,63 @@ class Dispatcher(Scheduler):
 
     def __init__(self, threads: int = 1) -> None:
         super().__init__()
-        self._due: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._due: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self.schedule = self._due.put
-        self._threads = [
-            threading.Thread(target=self._work, name=f"dmq-dispatcher-{number}", daemon=True)
-            for number in range(threads)
+        self._stopping = False
+        self._ensure_clock: Callable[[], object] = int
+        self._services = [
+            Service(f"dmq-dispatcher-{number}", self._serve, self._hit) for number in range(threads)
         ]
-        for thread in self._threads:
-            thread.start()
+        for service in self._services:
+            service.start()
 
     def stop(self) -> None:
         """End the threads, after what is scheduled now."""
-        for _ in self._threads:
+        self._stopping = True
+        for _ in self._services:
             self._due.put(None)
 
     def join(self, deadline: float) -> list[str]:
         """Wait until this monotonic time; the names of threads that still run."""
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(deadline - time.monotonic(), 0.0))
-        return [thread.name for thread in self._threads if thread.is_alive()]
+        return [name for service in self._services for name in service.join(deadline)]
 
-    def _work(self) -> None:
-        while True:
-            run = None  # hold nothing while idle
-            try:
-                run = self._due.get()
+    def ensure(self) -> None:
+        """See `Scheduler.ensure`."""
+        self._ensure_clock()
+        for service in self._services:
+            service.ensure()
+
+    def bind(self, clock: Clock) -> None:
+        """See `Scheduler.bind`."""
+        if isinstance(clock, SystemClock):  # the one with a thread
+            self._ensure_clock = clock.ensure
+
+    def _serve(self) -> None:
+        here.serves = True
+        if self._stopping:
+            self._due.put(None)  # the one for this thread may have been lost when it was hit
+        run: Callable[[], object] | None = None
+        try:
+            # An iterator in C: what it takes out cannot be lost between there and the variable.
+            for run in iter(self._due.get, _NEVER):
                 if run is None:
                     return
                 run()
-            except BaseException as error:  # noqa: BLE001  # thrown into this thread from outside
-                self.failures.note("dispatcher", run, error)
-                log.error(
-                    events.ACTOR_FAILED, actor="dispatcher", message=repr(run), exc_info=error
-                )
-                if run is not None:
-                    self._due.put(run)  # its actor counts on being run; once more is harmless
+                run = None  # noqa: PLW2901  # hold nothing while idle
+        except BaseException:
+            if run is not None:
+                self._due.put(run)  # its actor counts on being run; once more is harmless
+            raise
+
+    def _hit(self, error: BaseException) -> None:
+        self.failures.note("dispatcher", "between two actors", error)
+        with suppress(Exception):
+            log.error(
+                events.ACTOR_FAILED,
+                actor="dispatcher",
+                message="between two actors",
+                exc_info=error,
+            )
+
+
+_NEVER: Any = object()

@@ -5,6 +5,7 @@ A filter sees each message in the thread of the actor, just before it would be h
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pykka.messages import ProxyCall
@@ -13,7 +14,7 @@ from dmq_actors._runtime.mailbox import Mailbox
 from dmq_actors._runtime.ref import Call, Resume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dmq_actors._runtime.clock import Clock
     from dmq_actors._runtime.mailbox import Envelope
@@ -49,16 +50,16 @@ class FilteredMailbox(Mailbox):
         self._filters = filters
         self._held: list[Envelope] = []
 
-    def take(self) -> Envelope | None:
-        """The next message that passes all filters, as they leave it."""
-        while (envelope := super().take()) is not None:
+    def __iter__(self) -> Iterator[Envelope]:
+        """The messages that pass all filters, as they leave them; as `Mailbox` has it."""
+        for envelope in super().__iter__():
             message, reply = envelope
             if isinstance(message, _Passed):
-                return message.message, reply
+                yield message.message, reply
+                continue
             filtered = self._pass(envelope)
             if filtered is not None:
-                return filtered
-        return None
+                yield filtered
 
     def _pass(self, envelope: Envelope) -> Envelope | None:
         for each in self._filters:
@@ -70,25 +71,23 @@ class FilteredMailbox(Mailbox):
 
     def hold(self, envelope: Envelope) -> None:
         """Keep a message back; at the end of the actor whoever waits for it hears of that."""
-        with self._lock:
-            self._held.append(envelope)
+        self._held.append(envelope)
 
     def release(self, envelope: Envelope) -> None:
         """Let a message that was held be handled now, without passing the filters again."""
         if self.put_passed(envelope):  # or the actor has ended, and `close` answers it
-            with self._lock:
-                self._held = [held for held in self._held if held is not envelope]
+            with suppress(ValueError):
+                self._held.remove(envelope)
 
     def put_passed(self, envelope: Envelope) -> bool:
         """Add a message that is not filtered; False if the mailbox is closed."""
         message, reply = envelope
-        return self.put((_Passed(message), reply))
+        return not self.put((_Passed(message), reply))
 
     def close(self) -> list[Envelope]:
         """As `Mailbox.close`; what is held was not handled either."""
         left = super().close()
-        with self._lock:
-            held, self._held = self._held, []
+        held, self._held = self._held, []
         return left + held
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,8 +16,8 @@ class Answer(Protocol):
 
     gates: Gates
 
-    def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        """See `Promise.add_done_callback`."""
+    def when_done(self, callback: Callable[[Any], object], /) -> None:
+        """See `Promise.when_done`."""
         ...
 
     def peek(self) -> Any:
@@ -57,19 +56,15 @@ def settle_when_all_are(joint: JointAnswer, waited_for: Sequence[Answer]) -> Non
         joint.resolve([])
         return
     joint.gates = waited_for[0].gates
-    lock = threading.Lock()
-    missing = len(waited_for)
+    missing = [None] * len(waited_for)
 
     def count(_done: Answer) -> None:
-        nonlocal missing
-        with lock:
-            missing -= 1
-            last = missing == 0
-        if last:
+        missing.pop()  # a function in C: two threads never count one for two
+        if not missing:  # both may see that; the second one settles nothing
             _settle(joint, waited_for)
 
     for promise in waited_for:
-        promise.add_done_callback(count)
+        promise.when_done(count)
 
 
 def _settle(joint: JointAnswer, done: Sequence[Answer]) -> None:

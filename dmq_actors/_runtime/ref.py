@@ -13,12 +13,15 @@ import pykka
 from pykka.messages import _ActorStop
 
 from dmq_actors._runtime.forks import fork_count, forked_error
+from dmq_actors._runtime.helping import help_with
+from dmq_actors._runtime.here import here
 from dmq_actors._runtime.promise import Promise
 from dmq_actors.errors import BrokerClosedError, DMQError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dmq_actors._runtime.gate import Gates
     from dmq_actors._runtime.mailbox import Mailbox
 
 A = TypeVar("A", bound=pykka.Actor)
@@ -75,8 +78,9 @@ def closed_error() -> DMQError:
 class BrokerRef(pykka.ActorRef[A]):
     """A reference to one of our actors. Thread-safe, as all of pykka's are."""
 
-    def __init__(self, actor: A) -> None:
+    def __init__(self, actor: A, gates: Gates) -> None:
         super().__init__(actor)
+        self._gates = gates
         self._mailbox = cast("Mailbox", actor.actor_inbox)
         self._proxy: pykka.ActorProxy[A] | None = None
         self._forks = fork_count()
@@ -100,9 +104,24 @@ class BrokerRef(pykka.ActorRef[A]):
         self, method: Callable[Concatenate[A, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Promise[T]: ...
     def call(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Promise[Any]:
-        """Ask: let the actor run its method, and promise the answer."""
+        """Ask: let the actor run its method, and promise the answer.
+
+        A thread of a user's runs the actor itself, right here, if it is idle; see `helping`. So the
+        promise is mostly kept when this returns.
+        """
+        return self._ask(Call(method, args, kwargs))
+
+    def _ask(self, message: Any) -> Promise[Any]:
+        reply = self._new_reply()
+        if here.current is None and not here.serves:
+            help_with(self.deliver, message, reply)
+        else:
+            self.deliver(message, reply)
+        return reply
+
+    def _new_reply(self) -> Promise[Any]:
         reply: Promise[Any] = Promise()
-        self.deliver(Call(method, args, kwargs), reply)
+        reply.gates = self._gates
         return reply
 
     def send(
@@ -120,8 +139,11 @@ class BrokerRef(pykka.ActorRef[A]):
         if self._forks != fork_count():
             if reply is not None:
                 reply.fail(forked_error())
-        elif not self._mailbox.put((message, reply)):
-            self.answer_gone(message, reply)
+            return
+        refused = self._mailbox.put((message, reply))
+        if refused:
+            for envelope in refused:
+                self.answer_gone(*envelope)
 
     def answer_gone(self, message: Any, reply: Promise[Any] | None) -> None:
         """Answer a message that comes after the actor's end."""
@@ -167,8 +189,7 @@ class BrokerRef(pykka.ActorRef[A]):
         self, message: Any, *, block: bool = True, timeout: float | None = None
     ) -> Any | Promise[Any]:
         """As pykka's, with a `Promise` that is always answered."""
-        reply: Promise[Any] = Promise()
-        self.deliver(message, reply)
+        reply = self._ask(message)
         return reply.get(timeout=timeout) if block else reply
 
     @overload

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from dmq_actors._runtime.failures import ActorFailures
+from dmq_actors._runtime.gate import Gates
 from dmq_actors._runtime.ref import BrokerRef
 
 if TYPE_CHECKING:
@@ -31,13 +32,15 @@ class Scheduler(ABC):
     turn = TURN
     """Messages an actor may handle before the others get their turn."""
 
-    schedule: Callable[[Callable[[], None]], None]
+    schedule: Callable[[Callable[[], object]], None]
     """Let an actor run when its turn comes. A function in C: no signal can halve it."""
 
     def __init__(self) -> None:
         self.failures = ActorFailures()
         self.filters: list[Filter] = []
         """What each message passes before it is handled; for tests. None costs nothing."""
+        self.gates = Gates(self.run_soon, self.ensure)
+        """At which promises of its actors are waited for."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -46,6 +49,13 @@ class Scheduler(ABC):
     @abstractmethod
     def join(self, deadline: float) -> list[str]:
         """Wait until this monotonic time; the names of threads that still run."""
+
+    def run_soon(self, work: Callable[[], object]) -> None:
+        """Let this run outside of any actor, in a thread that serves; takes no lock."""
+        self.schedule(work)
+
+    def ensure(self) -> None:  # noqa: B027  # most have nothing to do
+        """Somebody waits: see to it that there is a thread that serves."""
 
     # What a scheduler without threads does otherwise
 
@@ -63,4 +73,4 @@ class Scheduler(ABC):
 
     def new_ref(self, actor: pykka.Actor) -> BrokerRef[Any]:
         """The reference to a new actor."""
-        return BrokerRef(actor)
+        return BrokerRef(actor, self.gates)

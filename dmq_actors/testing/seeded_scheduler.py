@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from dmq_actors._runtime.filtered_mailbox import name_of
 from dmq_actors._runtime.gate import Gates, ThreadGate
-from dmq_actors._runtime.promise import actor_thread
+from dmq_actors._runtime.here import here
 from dmq_actors._runtime.ref import BrokerRef
 from dmq_actors._runtime.scheduler import Scheduler
 from dmq_actors.errors import (
@@ -86,12 +87,12 @@ class SeededScheduler(Scheduler):
         """What was handled, in order: the name of the actor and of the message."""
 
         self._random = random.Random(seed)  # noqa: S311  # an order, not a secret
-        self._due: list[Callable[[], None]] = []
+        self._due: list[Callable[[], object]] = []
         self.schedule = self._due.append
         self._clock: ManualClock | None = None
         self._owner = 0
         self._interrupt: BaseException | None = None
-        self._gates = _SeededGates(self)
+        self.gates = _SeededGates(self)
         self.filters.append(self._note)
 
     def __repr__(self) -> str:
@@ -104,9 +105,10 @@ class SeededScheduler(Scheduler):
             False if no actor has anything to do.
         """
         self.check_caller()
-        if getattr(actor_thread, "current", None) is not None:
+        if here.current is not None or here.serves:
+            inside = here.current or "a done-callback"
             raise BlockingInActorError(
-                f"{actor_thread.current} cannot give others a turn in the middle of its own"
+                f"{inside} cannot give others a turn in the middle of its own"
             )
         if not self._due:
             return False
@@ -192,7 +194,11 @@ class SeededScheduler(Scheduler):
 
     def own(self, promise: Promise[Any]) -> None:
         """See `Scheduler.own`."""
-        promise.gates = self._gates
+        promise.gates = self.gates
+
+    def run_soon(self, work: Callable[[], object]) -> None:
+        """See `Scheduler.run_soon`; as a thread that serves would run it."""
+        self.schedule(partial(_serve, work))
 
     def survived(self, error: BaseException) -> None:
         """A Ctrl-C, or the alarm of a test runner, was meant for this thread, not for the actor."""
@@ -212,24 +218,38 @@ class SeededScheduler(Scheduler):
         return []
 
 
+def _serve(work: Callable[[], object]) -> None:
+    here.serves = True
+    try:
+        work()
+    finally:
+        here.serves = False
+
+
 class _SeededRef(BrokerRef[Any]):
     """A reference whose promises are waited for by running the actors."""
 
     def __init__(self, actor: Any, scheduler: SeededScheduler) -> None:
-        super().__init__(actor)
+        super().__init__(actor, scheduler.gates)
         self._scheduler = scheduler
 
     def deliver(self, message: Any, reply: Promise[Any] | None) -> None:
         self._scheduler.check_caller()
-        if reply is not None:
-            self._scheduler.own(reply)
         super().deliver(message, reply)
+
+    def _ask(self, message: Any) -> Promise[Any]:
+        reply = self._new_reply()
+        self.deliver(
+            message, reply
+        )  # whoever waits for it runs the actors, in the order of the seed
+        return reply
 
 
 class _SeededGates(Gates):
     __slots__ = ("_scheduler",)
 
     def __init__(self, scheduler: SeededScheduler) -> None:
+        super().__init__(scheduler.run_soon)
         self._scheduler = scheduler
 
     def for_thread(self) -> ThreadGate:

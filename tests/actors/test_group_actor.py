@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support import WATCHDOG, Crew
+from support import WATCHDOG, Crew, HeldActor
 
 from dmq_actors import (
     BEGINNING,
@@ -285,9 +285,8 @@ class OvertakenFetches(Group):
         if self.overtake and is_fetch(message):
             self.overtake = False
             batch = prepare(self.topic, [Message("overtook")], 0)
-            stored, arrived = ref.call(PartitionActor.append, batch), threading.Event()
-            stored.add_done_callback(lambda _: arrived.set())
-            assert arrived.wait(WATCHDOG)
+            with Crew() as crew:  # another thread runs the partition meanwhile
+                crew.start(lambda: ref.call(PartitionActor.append, batch).get(timeout=WATCHDOG))
 
 
 def test_a_partition_that_is_faster_than_the_group_still_wakes_it(clock, four_threads):
@@ -439,11 +438,9 @@ def test_a_poll_that_is_abandoned_after_its_answer_gives_back(group):
 
 def test_a_poll_that_is_abandoned_before_the_actor_heard_of_it_takes_nothing(group):
     group.join("c")
-    gate = threading.Event()
-    group.ref.send(lambda _self: gate.wait(WATCHDOG))
-    promise = group.ref.call(ConsumerGroupActor.poll, "c", 10, None)
-    promise.abandon()
-    gate.set()
+    with HeldActor(group.ref):
+        promise = group.ref.call(ConsumerGroupActor.poll, "c", 10, None)
+        promise.abandon()
     group.publish("m")
     group.settle()
     assert group.values("c") == ["m"]
@@ -683,8 +680,7 @@ def test_everybody_who_waits_hears_why_a_group_ends(stage, clock):
     waiting = [group.ref.call(ConsumerGroupActor.acknowledge, message, success=False)]
     assert storing.wait(WATCHDOG)
     waiting += [group.start("c", timeout=None) for _ in range(2)]
-    gate = threading.Event()
-    group.partitions[0].send(lambda _self: gate.wait(WATCHDOG))  # so that no answer comes in time
+    hold = HeldActor(group.partitions[0])  # so that no answer comes in time
     waiting += [
         group.ref.call(ConsumerGroupActor.info),
         group.ref.call(ConsumerGroupActor.lag),
@@ -692,10 +688,8 @@ def test_everybody_who_waits_hears_why_a_group_ends(stage, clock):
     ]
     stopped = stage.end(group.ref, lambda: UnknownGroupError("deleted"))
     waiting.append(group.ref.call(ConsumerGroupActor.info))
-    if len(stage.dispatcher._threads) == 1:
-        gate.set()
     assert stopped.get(timeout=WATCHDOG) == 1  # in flight
-    gate.set()
+    hold.release()
     for promise in waiting:
         with pytest.raises(UnknownGroupError, match="deleted"):
             promise.get(timeout=WATCHDOG)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from support import WATCHDOG, all_at_once
+from support import WATCHDOG, HeldActor, all_at_once
 
 from dmq_actors import (
     AckResult,
@@ -146,11 +146,12 @@ def test_joining_that_is_cancelled_or_refused_leaves_no_member(mq):
             async with mq.consumer("g"):
                 pass
 
-        task = asyncio.create_task(enter())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        with HeldActor(mq.group_actor("g").actor_ref):
+            task = asyncio.create_task(enter())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
         async with mq.consumer("g", consumer_id="a"):
             with pytest.raises(ConsumerExistsError):
                 async with mq.consumer("g", consumer_id="a"):

@@ -17,7 +17,7 @@ from textwrap import dedent
 
 import pykka
 import pytest
-from support import WATCHDOG, Crew, all_at_once
+from support import WATCHDOG, Crew, HeldActor, all_at_once
 
 from dmq_actors import (
     AckResult,
@@ -282,10 +282,10 @@ def test_calls_that_arrive_while_the_broker_closes_are_refused_and_leave_nothing
     mq = new_broker()
     coordinator, group = mq.coordinator, mq.group_actor("g")
     inbox = coordinator.actor_ref.actor_inbox
-    with Crew(timeout=2 * WATCHDOG) as crew, Held(mq) as held:
+    with Crew(timeout=2 * WATCHDOG) as crew, HeldActor(coordinator.actor_ref) as held:
         crew.start(mq.close)
         deadline = time.monotonic() + WATCHDOG
-        while inbox.empty():  # until the close is under way, held up by the dispatcher
+        while inbox.empty():  # until the close is under way
             assert time.monotonic() < deadline
         asked = {
             "create_topic": coordinator.create_topic("late"),

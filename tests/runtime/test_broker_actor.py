@@ -9,7 +9,7 @@ import weakref
 import pykka
 import pytest
 from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr
-from support import WATCHDOG
+from support import WATCHDOG, HeldActor
 
 from dmq_actors import (
     ActorCrashedError,
@@ -174,7 +174,9 @@ def test_what_is_logged_does_not_show_the_payload(stage, caplog):
 def test_an_exit_restarts_this_actor_only_and_its_caller_hears_of_it(stage, caplog, error):
     ref, other = stage.spawn(Counter), stage.spawn(Counter)
     answer(ref.call(Counter.add, 5))
-    with pytest.raises(ActorCrashedError, match="outcome is unknown"):
+    # What is thrown at a thread that runs actors for itself goes on in it, but for a SystemExit.
+    told = ActorCrashedError if isinstance(error, SystemExit) else type(error)
+    with pytest.raises(told):
         answer(ref.call(Counter.fail, error))
     assert answer(ref.call(Counter.add)) == 6
     assert answer(other.call(Counter.add)) == 1
@@ -185,11 +187,9 @@ def test_an_exit_restarts_this_actor_only_and_its_caller_hears_of_it(stage, capl
 
 def test_messages_behind_an_exit_are_handled_in_their_order(stage, caplog):
     ref = stage.spawn(Counter)
-    gate = threading.Event()
-    ref.send(lambda _self: gate.wait(WATCHDOG))
-    crash = ref.call(Counter.fail, SystemExit())
-    behind = [ref.call(Counter.add) for _ in range(5)]
-    gate.set()
+    with HeldActor(ref):
+        crash = ref.call(Counter.fail, SystemExit())
+        behind = [ref.call(Counter.add) for _ in range(5)]
     with pytest.raises(ActorCrashedError):
         answer(crash)
     assert [answer(promise) for promise in behind] == [1, 2, 3, 4, 5]
@@ -229,19 +229,21 @@ def test_waiting_on_an_actors_thread_raises_at_once(stage, caplog):
 
 def test_a_callback_of_a_user_that_waits_on_an_actors_thread_is_logged(stage, caplog):
     ref = stage.spawn(Counter)
-    gate = threading.Event()
-    ref.send(lambda _self: gate.wait(WATCHDOG))
-    promise = ref.call(Counter.add)
-    tried = threading.Event()
+    raised = threading.Event()
 
     def wait(_done):
-        tried.set()
-        ref.call(Counter.add).get(timeout=WATCHDOG)
+        try:
+            ref.call(Counter.add).get(timeout=WATCHDOG)
+        except BlockingInActorError:
+            raised.set()
+            raise
 
-    promise.add_done_callback(wait)
-    gate.set()
-    assert tried.wait(WATCHDOG)
+    with HeldActor(ref):
+        promise = ref.call(Counter.add)
+        promise.add_done_callback(wait)
+    assert raised.wait(WATCHDOG)
     assert answer(ref.call(Counter.add)) == 3
+    stage.close()  # its threads have ended, so all is logged
     assert logged(caplog) == ["callback.failed"]
 
 
@@ -353,11 +355,9 @@ def test_after_the_brokers_stop_every_message_gets_the_reason(stage):
 
     ref = stage.spawn(Counter)
     owed, promised = ref.call(Counter.owe), ref.call(Counter.promise)
-    gate = threading.Event()
-    ref.send(lambda _self: gate.wait(WATCHDOG))
-    stopped = stage.end(ref, WhyError)
-    waiting = [ref.call(Counter.add) for _ in range(3)]
-    gate.set()
+    with HeldActor(ref):
+        stopped = stage.end(ref, WhyError)
+        waiting = [ref.call(Counter.add) for _ in range(3)]
     assert answer(stopped) == "last words"
     for promise in [owed, *waiting, ref.call(Counter.add)]:
         with pytest.raises(WhyError):

@@ -123,7 +123,12 @@ def test_a_broker_that_does_not_end_in_time_fails_the_test(run):
                 inside.set()
                 release.wait(10)
 
-            message_queue.coordinator.list_topics().add_done_callback(hold)
+            message_queue.create_topic("t")
+            message_queue.create_consumer_group("g", "t")
+            message_queue.add_consumer("g", "c")
+            waiting = message_queue.group_actor("g").poll("c", timeout=None)
+            waiting.add_done_callback(hold)
+            message_queue.remove_consumer("g", "c")
             assert inside.wait(10)
         """
     )
