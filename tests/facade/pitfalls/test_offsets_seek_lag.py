@@ -189,7 +189,8 @@ def test_after_a_seek_nothing_from_before_it_is_delivered(mq):
             sought.set()
         read_before = len(offsets) - 100
         assert offsets == [*range(read_before), *range(100, 200)]
-        assert first_after_seek[0] >= read_before
+        # None, if all was read between the seek and the moment that this thread heard of it.
+        assert all(place >= read_before for place in first_after_seek)
         mq.delete_topic("t")
 
 
